@@ -115,8 +115,8 @@ def rows() -> list[Row]:
             lambda i: fast.rms_norm(frames(i), w, EPS) * nn.silu(z(i)),
         ),
         Row(
-            "qk_norm",
-            lambda i: ours.qk_norm(q(i), k(i), of_head, of_head, EPS),
+            "rms_norms of queries and keys",
+            lambda i: ours.rms_norms([q(i), k(i)], [of_head, of_head], EPS),
             lambda i: [fast.rms_norm(a, of_head, EPS) for a in (q(i), k(i))],
         ),
         Row(

@@ -83,21 +83,14 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/rules.cpp
     csrc/patching/side_by_side.cpp
     csrc/patching/written.cpp
-    csrc/python/add_norm.cpp
+    csrc/python/arguments.cpp
     csrc/python/device.cpp
-    csrc/python/function.cpp
-    csrc/python/group_norm.cpp
     csrc/python/ladders.cpp
     csrc/python/launch.cpp
-    csrc/python/linear.cpp
-    csrc/python/matmul.cpp
     csrc/python/module.cpp
-    csrc/python/norm.cpp
+    csrc/python/ops.cpp
     csrc/python/patching.cpp
-    csrc/python/quantized_matmul.cpp
-    csrc/python/quick_call.cpp
     csrc/python/replacement.cpp
-    csrc/python/rope.cpp
     csrc/python/switches.cpp
     csrc/python/trees.cpp
     csrc/rope/fast_rope.cpp

@@ -9,36 +9,36 @@ namespace mlx_norms {
 
 namespace {
 
-using OptionalDtype = std::optional<mx::Dtype>;
-
 // {normalized, [mean, rest, variance]}
 Arrays normalize(
     const char* op,
     GroupNormSpec spec,
-    const array& x,
-    const array* weight,
-    const array* bias,
-    const OptionalDtype& dtype,
-    mx::Stream s,
+    const GroupNormArguments& a,
     const Arrays& running = {}) {
+  const auto& x = *a.x;
   Arrays inputs{x};
-  for (auto* parameter : {weight, bias}) {
+  for (auto* parameter : {a.weight, a.bias}) {
     if (parameter) {
-      check_vector(op, parameter == weight ? "weight" : "bias", *parameter, x);
+      auto* name = parameter == a.weight ? "weight" : "bias";
+      check_vector(op, name, *parameter, x);
       inputs.push_back(*parameter);
     }
   }
-  if (!(spec.eps >= 0)) {
-    refuse(op, "eps must not be negative but is " + text(spec.eps) + ".");
+  if (!(a.eps >= 0)) {
+    refuse(op, "eps must not be negative but is " + text(a.eps) + ".");
   }
-  if (dtype) {
-    check_dtype(op, "dtype", *dtype);
+  if (a.dtype) {
+    check_dtype(op, "dtype", *a.dtype);
   }
-  spec.weight = weight;
-  spec.bias = bias;
+  spec.eps = a.eps;
+  spec.weight = a.weight;
+  spec.bias = a.bias;
   spec.running = !running.empty();
   inputs.insert(inputs.end(), running.begin(), running.end());
-  return make(GroupNorm(spec, dtype.value_or(x.dtype())), std::move(inputs), s);
+  return make(
+      GroupNorm(spec, a.dtype.value_or(x.dtype())),
+      std::move(inputs),
+      mx::to_stream(a.stream));
 }
 
 void check_axes(
@@ -97,58 +97,34 @@ Arrays update_statistics(const Arrays& in, mx::Stream s) {
 
 } // namespace
 
-array group_norm(
-    const array& x,
-    int num_groups,
-    const array* weight,
-    const array* bias,
-    float eps,
-    bool pytorch_compatible,
-    const std::optional<std::string>& activation,
-    const OptionalDtype& dtype,
-    mx::StreamOrDevice stream) {
+array group_norm(const GroupNormArguments& a) {
   const char* op = "group_norm";
-  check_axes(op, x, 2, "[batch, ..., channels]");
-  if (num_groups < 1 || x.shape(-1) % num_groups != 0) {
+  check_axes(op, *a.x, 2, "[batch, ..., channels]");
+  int channels = a.x->shape(-1);
+  if (a.num_groups < 1 || channels % a.num_groups != 0) {
     refuse(
         op,
         "num_groups must divide the number of channels, " +
-            std::to_string(x.shape(-1)) + ", but is " +
-            std::to_string(num_groups) + ".");
+            std::to_string(channels) + ", but is " +
+            std::to_string(a.num_groups) + ".");
   }
-  GroupNormSpec spec{.eps = eps};
-  spec.groups = num_groups;
-  spec.strided = !pytorch_compatible;
-  spec.activation = parse_activation(op, activation, {"silu", "gelu"});
-  return normalize(op, spec, x, weight, bias, dtype, mx::to_stream(stream))[0];
+  GroupNormSpec spec;
+  spec.groups = a.num_groups;
+  spec.strided = !a.pytorch_compatible;
+  spec.activation = parse_activation(op, a.activation, {"silu", "gelu"});
+  return normalize(op, spec, a)[0];
 }
 
-array instance_norm(
-    const array& x,
-    const array* weight,
-    const array* bias,
-    float eps,
-    const OptionalDtype& dtype,
-    mx::StreamOrDevice stream) {
+array instance_norm(const GroupNormArguments& a) {
   const char* op = "instance_norm";
-  check_axes(op, x, 3, "[batch, ..., channels]");
-  GroupNormSpec spec{.eps = eps};
-  return normalize(op, spec, x, weight, bias, dtype, mx::to_stream(stream))[0];
+  check_axes(op, *a.x, 3, "[batch, ..., channels]");
+  return normalize(op, {}, a)[0];
 }
 
-std::variant<array, std::tuple<array, array, array>> batch_norm(
-    const array& x,
-    const array* weight,
-    const array* bias,
-    const array* mean,
-    const array* var,
-    float eps,
-    bool training,
-    float momentum,
-    const OptionalDtype& dtype,
-    mx::StreamOrDevice stream) {
+Arrays batch_norm(const GroupNormArguments& a) {
   const char* op = "batch_norm";
-  auto s = mx::to_stream(stream);
+  const auto& x = *a.x;
+  auto *mean = a.mean, *var = a.var;
   check_axes(op, x, 2, "[batch, ..., channels]");
   if (!mean != !var) {
     refuse(
@@ -166,22 +142,23 @@ std::variant<array, std::tuple<array, array, array>> batch_norm(
     axes.push_back(i);
     values *= x.shape(i);
   }
-  if (training && values == 1) {
+  if (a.training && values == 1) {
     refuse(
         op,
         "x must have more than one value per channel in training but has "
         "shape " +
             text(x.shape()) + ".");
   }
-  GroupNormSpec spec{.sample_axes = 0, .eps = eps};
+  GroupNormSpec spec{.sample_axes = 0};
   Arrays running;
-  if (mean && !training) {
+  if (mean && !a.training) {
     running = {*mean, *var};
   }
-  auto outputs = normalize(op, spec, x, weight, bias, dtype, s, running);
-  if (!mean || !training) {
-    return outputs[0];
+  auto outputs = normalize(op, spec, a, running);
+  if (!mean || !a.training) {
+    return {outputs[0]};
   }
+  auto s = mx::to_stream(a.stream);
   auto unbiased = array(static_cast<float>(values) / (values - 1));
   // Under shapeless compile the number of values may change.
   if (x.is_tracer()) {
@@ -195,11 +172,11 @@ std::variant<array, std::tuple<array, array, array>> batch_norm(
        *mean,
        *var,
        unbiased,
-       array(1.0f - momentum),
-       array(momentum),
+       array(1.0f - a.momentum),
+       array(a.momentum),
        array(0.0f, x.dtype())},
       s);
-  return std::tuple{outputs[0], statistics[0], statistics[1]};
+  return {outputs[0], statistics[0], statistics[1]};
 }
 
 } // namespace mlx_norms

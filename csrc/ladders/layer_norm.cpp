@@ -88,16 +88,13 @@ Arrays LayerNormRung::mapped(
   return {normalize_by(*this, batch, s)};
 }
 
-mx::array layer_norm_by_rung(
-    const mx::array& x,
-    const mx::array* weight,
-    const mx::array* bias,
-    float eps,
-    const std::string& name,
-    mx::StreamOrDevice s) {
+array layer_norm_by_rung(const LayerNormByRung& arguments) {
+  const auto& [given, weight, bias, eps, name, s] = arguments;
+  const auto& x = *given;
   const auto& rung = find_rung(kOp, layer_norm_rungs(), name);
   if (name == "ours") {
-    return layer_norm(x, weight, bias, eps, 0, {}, {}, {}, {}, {}, -1, s);
+    return layer_norm(
+        {.x = &x, .weight = weight, .bias = bias, .eps = eps, .stream = s});
   }
   if (!(eps >= 0)) {
     refuse(kOp, "eps must not be negative but is " + text(eps) + ".");

@@ -43,13 +43,16 @@ struct LayerNormRung {
       mx::Stream s) const;
 };
 
+struct LayerNormByRung {
+  const array* x = nullptr;
+  const array* weight = nullptr;
+  const array* bias = nullptr;
+  float eps = 1e-5f;
+  std::string rung;
+  mx::StreamOrDevice stream;
+};
+
 // Throws std::invalid_argument if the rung does not accept the arguments.
-mx::array layer_norm_by_rung(
-    const mx::array& x,
-    const mx::array* weight,
-    const mx::array* bias,
-    float eps,
-    const std::string& rung,
-    mx::StreamOrDevice stream);
+array layer_norm_by_rung(const LayerNormByRung& arguments);
 
 } // namespace mlx_norms

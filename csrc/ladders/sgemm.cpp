@@ -35,16 +35,14 @@ array SgemmRung::times(const array& a, const array& b, mx::Stream s) const {
       s);
 }
 
-mx::array sgemm_by_rung(
-    const mx::array& a,
-    const mx::array& b,
-    const std::string& name,
-    mx::StreamOrDevice s) {
+array sgemm_by_rung(const SgemmByRung& arguments) {
+  const auto &a = *arguments.a, &b = *arguments.b;
+  const auto& name = arguments.rung;
   const auto& rung = find_rung(kOp, sgemm_rungs(), name);
   check_factors(kOp, a, b);
   check_dtype(rung, "a", a);
   check_dtype(rung, "b", b);
-  auto stream = mx::to_stream(s);
+  auto stream = mx::to_stream(arguments.stream);
   require_gpu_kernels(kOp, "rung \"" + name + "\"", stream);
   return SgemmRung(rung).times(a, b, stream);
 }

@@ -25,11 +25,14 @@ struct SgemmRung : Product<SgemmRung> {
   array times(const array& a, const array& b, mx::Stream s) const;
 };
 
+struct SgemmByRung {
+  const array* a = nullptr;
+  const array* b = nullptr;
+  std::string rung;
+  mx::StreamOrDevice stream;
+};
+
 // Throws std::invalid_argument if the rung does not accept the arguments.
-mx::array sgemm_by_rung(
-    const mx::array& a,
-    const mx::array& b,
-    const std::string& rung,
-    mx::StreamOrDevice stream);
+array sgemm_by_rung(const SgemmByRung& arguments);
 
 } // namespace mlx_norms

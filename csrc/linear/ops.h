@@ -1,51 +1,51 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The ops of norm + projection, and of a projection alone, as C++ functions.
-// The Python docstrings in csrc/python say what the arguments are. Null stands
-// for an array that is not given.
+// The ops of norm + projection, and of a projection alone, as C++ functions of
+// their arguments, which have the names of the public functions' parameters:
+// mlx_norms/ops says what they are. Null stands for an array that is not given.
 
 #pragma once
 
-#include "csrc/linear/mlx_product.h"
-#include "csrc/norm/spec.h"
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/common/types.h"
+#include "mlx/mlx.h"
 
 namespace mlx_norms {
 
-// The projections that follow the norm.
-struct Projected {
+struct NormLinearArguments {
+  const array* x = nullptr;
+  const array* norm_weight = nullptr;
+  const array* norm_bias = nullptr;
   std::vector<Arrays> weights; // an array each, or the three of mx.quantize
-  std::vector<OptionalArray> biases; // one for each weight
-  bool gated;
+  std::optional<std::vector<OptionalArray>> biases; // one for each weight
+  float eps = 1e-5f;
+  const array* residual = nullptr;
+  bool gated = false;
+  float weight_offset = 0.0f;
+  mx::StreamOrDevice stream;
 };
 
 // {each projection's output, or the gated one; [sum]}
-Arrays rms_norm_linear(
-    const array& x,
-    const array* norm_weight,
-    const Projected& projected,
-    float eps,
-    const array* residual,
-    float weight_offset,
-    mx::StreamOrDevice stream);
+Arrays rms_norm_linear(const NormLinearArguments& arguments);
+Arrays layer_norm_linear(const NormLinearArguments& arguments);
 
-// {each projection's output, or the gated one; [sum]}
-Arrays layer_norm_linear(
-    const array& x,
-    const array* norm_weight,
-    const array* norm_bias,
-    const Projected& projected,
-    float eps,
-    const array* residual,
-    mx::StreamOrDevice stream);
+struct QuantizedMatmulArguments {
+  const array* x = nullptr;
+  const array* w = nullptr;
+  const array* scales = nullptr;
+  const array* biases = nullptr;
+  bool transpose = true;
+  std::optional<int> group_size;
+  std::optional<int> bits;
+  std::string mode = "affine";
+  const array* residual = nullptr;
+  mx::StreamOrDevice stream;
+};
 
 // MLX's product, plus a residual.
-array quantized_matmul(
-    const array& x,
-    const array& w,
-    const array& scales,
-    const array* biases,
-    const Quantization& by,
-    const array* residual,
-    mx::StreamOrDevice stream);
+array quantized_matmul(const QuantizedMatmulArguments& arguments);
 
 } // namespace mlx_norms

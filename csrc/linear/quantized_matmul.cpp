@@ -2,6 +2,7 @@
 
 #include "csrc/common/checks.h"
 #include "csrc/linear/checks.h"
+#include "csrc/linear/mlx_product.h"
 #include "csrc/linear/norm_linear.h"
 #include "csrc/linear/ops.h"
 
@@ -35,15 +36,11 @@ std::optional<Projection> readable(
 
 } // namespace
 
-array quantized_matmul(
-    const array& x,
-    const array& w,
-    const array& scales,
-    const array* biases,
-    const Quantization& by,
-    const array* residual,
-    mx::StreamOrDevice stream) {
-  auto s = mx::to_stream(stream);
+array quantized_matmul(const QuantizedMatmulArguments& a) {
+  const auto &x = *a.x, &w = *a.w, &scales = *a.scales;
+  auto *biases = a.biases, *residual = a.residual;
+  Quantization by{a.transpose, a.group_size, a.bits, a.mode};
+  auto s = mx::to_stream(a.stream);
   if (residual) {
     check_dtype(kOp, "residual", residual->dtype());
   }

@@ -40,12 +40,10 @@ void check_operand(
 
 } // namespace
 
-mx::array matmul(
-    const mx::array& a,
-    const mx::array& b,
-    const std::string& name,
-    mx::StreamOrDevice stream_or_device) {
-  auto stream = mx::to_stream(stream_or_device);
+mx::array matmul(const MatmulArguments& arguments) {
+  const auto &a = *arguments.a, &b = *arguments.b;
+  const auto& name = arguments.kernel;
+  auto stream = mx::to_stream(arguments.stream);
   auto kernel = kernel_named(name);
   check_product(a, b, kernel);
   if (kernel == ProductKernel::ByShape) {

@@ -9,6 +9,7 @@ namespace mlx_norms {
 void check_inputs(
     const char* op,
     const NormInputs& in,
+    bool heads,
     std::string_view prefix) {
   const auto& x = in.x();
   check_rows(op, "x", x);
@@ -16,7 +17,8 @@ void check_inputs(
     const auto& [name, kind] = kOperandTraits[operand];
     if (kind == OperandKind::Vector) {
       auto argument = std::string(prefix) + name;
-      check_vector(op, argument.c_str(), *in[operand], x);
+      heads ? check_head_weight(op, argument.c_str(), *in[operand], "x", x)
+            : check_vector(op, argument.c_str(), *in[operand], x);
     } else if (kind == OperandKind::Rows || operand == kGate) {
       check_same_shape(op, name, *in[operand], x);
     } else {

@@ -11,11 +11,12 @@
 namespace mlx_norms {
 
 // Throws std::invalid_argument if x has no axes, if a dtype is not supported,
-// or if the other arrays do not fit x. `prefix` is before the names of weight
-// and bias among the op's arguments.
+// or if the other arrays do not fit x, whose `heads` may have parameters each.
+// `prefix` is before the names of weight and bias among the op's arguments.
 void check_inputs(
     const char* op,
     const NormInputs& in,
+    bool heads = false,
     std::string_view prefix = {});
 
 // The spec of a norm of these inputs, with late rounding. Throws

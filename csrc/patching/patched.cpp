@@ -112,27 +112,18 @@ OptionalArray computed(const Request& request, bool center, float eps) {
 
 } // namespace
 
-array patched_rms_norm(
-    const array& x,
-    const array* weight,
-    float eps,
-    mx::StreamOrDevice stream) {
-  Request request{x, weight, nullptr, mx::to_stream(stream)};
-  auto y = computed(request, /* center= */ false, eps);
-  return y ? *y : mx::fast::rms_norm(x, optional(weight), eps, stream);
+array patched_rms_norm(const FastNormArguments& a) {
+  Request request{*a.x, a.weight, nullptr, mx::to_stream(a.stream)};
+  auto y = computed(request, /* center= */ false, a.eps);
+  return y ? *y : mx::fast::rms_norm(*a.x, optional(a.weight), a.eps, a.stream);
 }
 
-array patched_layer_norm(
-    const array& x,
-    const array* weight,
-    const array* bias,
-    float eps,
-    mx::StreamOrDevice stream) {
-  Request request{x, weight, bias, mx::to_stream(stream)};
-  auto y = computed(request, /* center= */ true, eps);
-  return y
-      ? *y
-      : mx::fast::layer_norm(x, optional(weight), optional(bias), eps, stream);
+array patched_layer_norm(const FastNormArguments& a) {
+  Request request{*a.x, a.weight, a.bias, mx::to_stream(a.stream)};
+  auto y = computed(request, /* center= */ true, a.eps);
+  return y ? *y
+           : mx::fast::layer_norm(
+                 *a.x, optional(a.weight), optional(a.bias), a.eps, a.stream);
 }
 
 bool composes_ropes(mx::Stream stream) {
@@ -140,15 +131,16 @@ bool composes_ropes(mx::Stream stream) {
       backend_of(stream) != Backend::None;
 }
 
-OptionalArray patched_rope(const array& x, RopeOptions options) {
-  auto stream = mx::to_stream(options.stream);
-  if (!composes_ropes(stream) || x.ndim() != 4) {
+OptionalArray patched_rope(const RopeArguments& given) {
+  auto stream = mx::to_stream(given.stream);
+  if (!composes_ropes(stream) || given.q->ndim() != 4 || !given.dims) {
     return std::nullopt;
   }
-  options.stream = stream;
+  auto a = given;
+  a.layout = "BHLD";
+  a.stream = stream;
   try {
-    auto rows = mx::swapaxes(x, -3, -2, stream);
-    auto [op, inputs] = norm_rope_call(rows, nullptr, options);
+    auto [op, inputs] = norm_rope_call(a);
     op.normalized = false;
     op.eps = 0.0f;
     if (!has_kernel(op, inputs, stream)) {

@@ -13,25 +13,23 @@
 
 namespace mlx_norms {
 
-// Without a weight or a bias, null.
-array patched_rms_norm(
-    const array& x,
-    const array* weight,
-    float eps,
-    mx::StreamOrDevice stream);
+// The arguments of mx.fast.rms_norm, and of layer_norm, which has a bias.
+struct FastNormArguments {
+  const array* x = nullptr;
+  const array* weight = nullptr; // or bias: null, none
+  const array* bias = nullptr;
+  float eps = 1e-5f;
+  mx::StreamOrDevice stream;
+};
 
-array patched_layer_norm(
-    const array& x,
-    const array* weight,
-    const array* bias,
-    float eps,
-    mx::StreamOrDevice stream);
+array patched_rms_norm(const FastNormArguments& arguments);
+array patched_layer_norm(const FastNormArguments& arguments);
 
 // Whether MLX computes ropes of the stream by its operations, some thirty, and
 // patched_rope may have a kernel for them.
 bool composes_ropes(mx::Stream stream);
 
-// The rope of x [B, H, L, D]; nullopt: MLX has to compute it.
-OptionalArray patched_rope(const array& x, RopeOptions options);
+// The rope of [B, H, L, D], as mx.fast.rope; nullopt: MLX has to compute it.
+OptionalArray patched_rope(const RopeArguments& arguments);
 
 } // namespace mlx_norms

@@ -101,7 +101,9 @@ with_norm(const array& rope, const array& x, const NormCall& norm) {
   const auto& in = rope.inputs();
   auto [fallback, dims, traditional, base, scale, forward] =
       state_of<mx::fast::RoPE>(rope);
-  RopeOptions options{
+  RopeArguments arguments{
+      .q = &x,
+      .q_weight = weight,
       .eps = norm.spec.eps,
       .dims = dims,
       .traditional = traditional,
@@ -113,7 +115,7 @@ with_norm(const array& rope, const array& x, const NormCall& norm) {
       .rounding = norm.spec.rounding == Rounding::Late ? "late" : "early",
       .stream = norm.stream};
   try {
-    return norm_rope_call(x, weight, options);
+    return norm_rope_call(arguments);
   } catch (const std::invalid_argument&) {
     return std::nullopt;
   }

@@ -17,17 +17,10 @@ NB_MODULE(_ext, m) {
       "mlx_version",
       &mlx::core::version,
       "The version of the MLX library loaded.");
-  mlx_norms::bind_norm(m);
-  mlx_norms::bind_add_norm(m);
-  mlx_norms::bind_group_norm(m);
-  mlx_norms::bind_linear(m);
-  mlx_norms::bind_quantized_matmul(m);
-  mlx_norms::bind_matmul(m);
+  mlx_norms::bind_ops(m);
   mlx_norms::bind_ladders(m);
   mlx_norms::bind_launch(m);
   mlx_norms::bind_patching(m);
-  mlx_norms::bind_rope(m);
-  mlx_norms::bind_functions(m);
   mlx_norms::bind_replacement(m);
   mlx_norms::bind_device(m);
   mlx_norms::bind_switches(m);

@@ -1,9 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include "csrc/python/arguments.h"
 #include "csrc/python/bindings.h"
-
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/vector.h>
 
 #include "csrc/patching/pass.h"
 #include "csrc/patching/patched.h"
@@ -74,6 +72,42 @@ nb::dict counts() {
   return all;
 }
 
+// With the arguments of mx.fast, and those that it requires.
+void bind_replaced(nb::module_& m) {
+  using N = FastNormArguments;
+  static const Parameters<N> of_rms_norm(
+      {required<&N::x>("x"),
+       parameter<&N::weight>("weight"),
+       parameter<&N::eps>("eps"),
+       parameter<&N::stream>("stream")},
+      /* required= */ 3,
+      /* positional= */ 3);
+  static const Parameters<N> of_layer_norm(
+      {required<&N::x>("x"),
+       parameter<&N::weight>("weight"),
+       parameter<&N::bias>("bias"),
+       parameter<&N::eps>("eps"),
+       parameter<&N::stream>("stream")},
+      /* required= */ 4,
+      /* positional= */ 4);
+  using R = RopeArguments;
+  static const Parameters<R> of_rope(
+      {required<&R::q>("a"),
+       parameter<&R::dims>("dims"),
+       parameter<&R::traditional>("traditional"),
+       parameter<&R::base>("base"),
+       parameter<&R::scale>("scale"),
+       parameter<&R::offset>("offset"),
+       parameter<&R::freqs>("freqs"),
+       parameter<&R::stream>("stream")},
+      /* required= */ 6,
+      /* positional= */ 2);
+  def<&patched_rms_norm>(m, "patched_rms_norm", of_rms_norm);
+  def<&patched_layer_norm>(m, "patched_layer_norm", of_layer_norm);
+  // None: MLX has to compute it.
+  def<&patched_rope>(m, "patched_rope", of_rope);
+}
+
 } // namespace
 
 void bind_patching(nb::module_& m) {
@@ -89,68 +123,7 @@ void bind_patching(nb::module_& m) {
       nb::sig("def count_outcome(outcome: Outcome) -> None"),
       "Counts the outcome of a call.");
 
-  // With the arguments of mx.fast.
-  m.def(
-      "patched_rms_norm",
-      &patched_rms_norm,
-      "x"_a,
-      "weight"_a.none(),
-      "eps"_a,
-      nb::kw_only(),
-      "stream"_a = nb::none(),
-      nb::sig(
-          "def patched_rms_norm(x: mlx.core.array, weight: mlx.core.array | None, eps: float, *, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
-      "Replaces ``mx.fast.rms_norm``.");
-  m.def(
-      "patched_layer_norm",
-      &patched_layer_norm,
-      "x"_a,
-      "weight"_a.none(),
-      "bias"_a.none(),
-      "eps"_a,
-      nb::kw_only(),
-      "stream"_a = nb::none(),
-      nb::sig(
-          "def patched_layer_norm(x: mlx.core.array, weight: mlx.core.array | None, bias: mlx.core.array | None, eps: float, *, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array"),
-      "Replaces ``mx.fast.layer_norm``.");
-  m.def(
-      "patched_rope",
-      [](const mx::array& a,
-         int dims,
-         bool traditional,
-         std::optional<float> base,
-         float scale,
-         const Offset& offset,
-         const mx::array* freqs,
-         mx::StreamOrDevice stream) {
-        RopeOptions options{
-            .dims = dims,
-            .traditional = traditional,
-            .base = base,
-            .scale = scale,
-            .freqs = freqs,
-            .rounding = std::nullopt,
-            .stream = stream};
-        if (auto* number = std::get_if<int>(&offset)) {
-          options.offset = *number;
-        } else if (auto* given = std::get_if<mx::array>(&offset)) {
-          options.offset = *given;
-        }
-        bool refused = std::holds_alternative<bool>(offset); // by MLX
-        return refused ? std::nullopt : patched_rope(a, std::move(options));
-      },
-      "a"_a,
-      "dims"_a,
-      nb::kw_only(),
-      "traditional"_a,
-      "base"_a.none(),
-      "scale"_a,
-      "offset"_a,
-      "freqs"_a.none() = nb::none(),
-      "stream"_a = nb::none(),
-      nb::sig(
-          "def patched_rope(a: mlx.core.array, dims: int, *, traditional: bool, base: float | None, scale: float, offset: int | mlx.core.array, freqs: mlx.core.array | None = None, stream: mlx.core.StreamOrDevice = None) -> mlx.core.array | None"),
-      "Replaces ``mx.fast.rope``; None: MLX has to compute it.");
+  bind_replaced(m);
   m.def(
       "fuse_graph",
       &fuse_outputs,

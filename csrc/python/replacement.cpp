@@ -4,14 +4,19 @@
 // methods that evaluate it: in C, since the frames of a callable in Python
 // would take as long as the rest of a call.
 
-#include <algorithm>
-#include <array>
+#include <Python.h>
+
+#include <structmember.h>
+
+#include <cstddef>
 #include <string_view>
 #include <utility>
 
 #include "csrc/common/pending.h"
 #include "csrc/patching/pass.h"
-#include "csrc/python/function.h"
+#include "csrc/patching/patched.h"
+#include "csrc/python/arguments.h"
+#include "csrc/python/bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -20,7 +25,160 @@ namespace mlx_norms {
 
 namespace {
 
-PyTypeObject* native_type; // of nanobind's functions
+// A callable with a function's attributes.
+struct Replacement {
+  PyObject base;
+  vectorcallfunc vectorcall;
+  PyObject* attributes; // __name__, __doc__, __wrapped__ ...
+  PyObject* weak_references;
+  PyObject* original;
+  PyObject* ours;      // a function's name in this module; not of a method
+  PyObject* module;    // of this extension; likewise
+  PyObject* scope;     // the module mlx_norms.patching.scope
+  PyObject* innermost; // its variable's method `get`
+};
+
+constexpr PyObject* Replacement::* kReferences[] = {
+    &Replacement::attributes,
+    &Replacement::original,
+    &Replacement::ours,
+    &Replacement::module,
+    &Replacement::scope,
+    &Replacement::innermost,
+};
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  auto* of = reinterpret_cast<Replacement*>(self);
+  Py_VISIT(Py_TYPE(self));
+  for (auto member : kReferences) {
+    Py_VISIT(of->*member);
+  }
+  return 0;
+}
+
+int clear(PyObject* self) {
+  auto* of = reinterpret_cast<Replacement*>(self);
+  for (auto member : kReferences) {
+    Py_CLEAR(of->*member);
+  }
+  return 0;
+}
+
+void deallocate(PyObject* self) {
+  auto* type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  PyObject_ClearWeakRefs(self);
+  clear(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyObject* repr(PyObject* self) {
+  auto attribute = [self](const char* name) {
+    return nb::steal(PyObject_GetAttrString(self, name));
+  };
+  auto module = attribute("__module__"), name = attribute("__qualname__");
+  return module.is_valid() && name.is_valid()
+      ? PyUnicode_FromFormat("<function %S.%S>", module.ptr(), name.ptr())
+      : nullptr;
+}
+
+// Copied and pickled by name, as functions are.
+PyObject* reduce(PyObject* self, PyObject*) {
+  return PyObject_GetAttrString(self, "__qualname__");
+}
+
+PyMemberDef members[] = {
+    {"__vectorcalloffset__",
+     T_PYSSIZET,
+     offsetof(Replacement, vectorcall),
+     READONLY,
+     nullptr},
+    {"__dictoffset__",
+     T_PYSSIZET,
+     offsetof(Replacement, attributes),
+     READONLY,
+     nullptr},
+    {"__weaklistoffset__",
+     T_PYSSIZET,
+     offsetof(Replacement, weak_references),
+     READONLY,
+     nullptr},
+    PyMemberDef()};
+PyMethodDef methods[] = {
+    {"__reduce__", reduce, METH_NOARGS, nullptr},
+    PyMethodDef()};
+PyGetSetDef properties[] = {
+    {"__dict__",
+     PyObject_GenericGetDict,
+     PyObject_GenericSetDict,
+     nullptr,
+     nullptr},
+    PyGetSetDef()};
+PyType_Slot slots[] = {
+    {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+    {Py_tp_repr, reinterpret_cast<void*>(repr)},
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(deallocate)},
+    {Py_tp_members, members},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, properties},
+    {}};
+PyObject* bound(PyObject* self, PyObject* of, PyObject*) {
+  return of && of != Py_None ? PyMethod_New(self, of)
+                             : nb::borrow(self).release().ptr();
+}
+PyType_Spec spec = {
+    "mlx_norms._ext.Replacement",
+    sizeof(Replacement),
+    0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+        Py_TPFLAGS_BASETYPE,
+    slots};
+
+// Of the type above, what CPython does not inherit, and how it is bound.
+PyType_Slot method_slots[] = {
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(deallocate)},
+    {Py_tp_descr_get, reinterpret_cast<void*>(bound)},
+    {}};
+// A class's attribute that Python binds to the object, or calls at once.
+PyType_Spec method_spec = {
+    "mlx_norms._ext.ReplacedMethod",
+    sizeof(Replacement),
+    0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+        Py_TPFLAGS_METHOD_DESCRIPTOR,
+    method_slots};
+
+// A replacement, or that of a method.
+Replacement& make_replacement(
+    nb::object& made,
+    const nb::object& original,
+    const nb::module_& scope,
+    vectorcallfunc call,
+    bool is_method = false) {
+  static auto* of_functions = PyType_FromSpec(&spec);
+  auto* type = reinterpret_cast<PyTypeObject*>(of_functions);
+  if (is_method) {
+    static auto* of_methods =
+        PyType_FromSpecWithBases(&method_spec, of_functions);
+    type = reinterpret_cast<PyTypeObject*>(of_methods);
+  }
+  made = nb::steal(type ? type->tp_alloc(type, 0) : nullptr);
+  if (!made.is_valid()) {
+    throw nb::python_error();
+  }
+  auto& replacement = *reinterpret_cast<Replacement*>(made.ptr());
+  replacement.vectorcall = call;
+  replacement.original = original.inc_ref().ptr();
+  replacement.scope = scope.inc_ref().ptr();
+  auto innermost = nb::getattr(scope, "_innermost");
+  replacement.innermost = nb::getattr(innermost, "get").release().ptr();
+  return replacement;
+}
 
 // Attributes' names, as Python looks them up.
 struct Names {
@@ -48,7 +206,7 @@ bool has(nb::handle of, PyObject* name) {
 }
 
 // Of the context at hand.
-nb::object innermost_entry(const Callable& of) {
+nb::object innermost_entry(const Replacement& of) {
   // Not PyContextVar_Get, which nanobind's list for Mac linkers lacks.
   auto entry =
       nb::steal(PyObject_Vectorcall(of.innermost, nullptr, 0, nullptr));
@@ -60,7 +218,7 @@ nb::object innermost_entry(const Callable& of) {
 
 // That of the innermost open entry, or else the process's: the module's
 // function `current`, without its frames.
-nb::object scope_of(const Callable& of, nb::object entry) {
+nb::object scope_of(const Replacement& of, nb::object entry) {
   while (!entry.is_none() && !has(entry, names().is_open)) {
     entry = nb::getattr(entry, names().outer);
   }
@@ -89,7 +247,7 @@ int scopes_open = 0;
 
 // That of the scope at hand, kept until a scope changes or another context's
 // entry is the innermost one. While none is open there is no need to ask.
-const Behavior& current_behavior(const Callable& of) {
+const Behavior& current_behavior(const Replacement& of) {
   struct Latest {
     size_t changes = 0;
     nb::object entry;
@@ -105,58 +263,18 @@ const Behavior& current_behavior(const Callable& of) {
   return latest->behavior;
 }
 
-// Whether a test has put another function in the place of ours, before the
-// scope at hand.
-bool is_ours_replaced(Callable& of) {
-  if (of.looked_at != scope_changes) {
-    auto* ours = attribute_of(of.module, of.ours);
-    of.is_replaced = !ours || Py_TYPE(ours) != native_type;
-    of.looked_at = scope_changes;
-  }
-  return of.is_replaced;
-}
-
-// Nullopt: the result has to come from call_ours.
-std::optional<PyObject*>
-call_ours_at_once(Callable& of, PyObject* const* arguments, size_t positional) {
-  if (!of.quick || is_ours_replaced(of)) {
-    return std::nullopt;
-  }
-  try {
-    return call_at_once(*of.quick, arguments, positional);
-  } catch (const std::invalid_argument&) { // MLX's, of a call that is its own
-    return PyObject_Vectorcall(of.original, arguments, positional, nullptr);
-  } catch (const std::exception&) { // raised again, as Python's
-    return std::nullopt;
-  }
-}
-
-// The result of ours; null, with Python's error set, if it fails.
-PyObject* call_ours(
-    Callable& of,
-    PyObject* const* arguments,
-    size_t flags,
-    PyObject* keywords) {
-  if (!keywords) {
-    auto positional = PyVectorcall_NARGS(flags);
-    if (auto y = call_ours_at_once(of, arguments, positional)) {
-      return *y;
-    }
-  }
-  auto ours = nb::getattr(of.module, of.ours);
-  return PyObject_Vectorcall(ours.ptr(), arguments, flags, keywords);
-}
-
 // Calls ours, or MLX's.
 PyObject* call_replacement(
     PyObject* self,
     PyObject* const* arguments,
     size_t flags,
     PyObject* keywords) {
-  auto& of = *reinterpret_cast<Callable*>(self);
+  auto& of = *reinterpret_cast<Replacement*>(self);
   try {
     if (current_behavior(of).acts) {
-      auto* result = call_ours(of, arguments, flags, keywords);
+      auto ours = nb::borrow(attribute_of(of.module, of.ours));
+      auto* result =
+          PyObject_Vectorcall(ours.ptr(), arguments, flags, keywords);
       if (result == Py_None) {
         Py_DECREF(result); // left to MLX
       } else if (result || !PyErr_ExceptionMatches(PyExc_TypeError)) {
@@ -186,7 +304,7 @@ PyObject* call_rope(
   if (may_be_composed) {
     return call_replacement(self, arguments, flags, keywords);
   }
-  auto& of = *reinterpret_cast<Callable*>(self);
+  auto& of = *reinterpret_cast<Replacement*>(self);
   return PyObject_Vectorcall(of.original, arguments, flags, keywords);
 }
 
@@ -196,13 +314,13 @@ PyObject* call_method(
     PyObject* const* arguments,
     size_t flags,
     PyObject* keywords) {
-  auto& of = *reinterpret_cast<Callable*>(self);
-  auto a = PyVectorcall_NARGS(flags) > 0 ? as_array(arguments[0]) : nullptr;
-  if (a && *a && is_pending(**a)) {
+  auto& of = *reinterpret_cast<Replacement*>(self);
+  auto* a = PyVectorcall_NARGS(flags) > 0 ? array_in(arguments[0]) : nullptr;
+  if (a && is_pending(*a)) {
     try {
       const auto& behavior = current_behavior(of);
       if (behavior.fuse || behavior.projections) {
-        fuse_at_eval({**a}, behavior.fuse, behavior.projections);
+        fuse_at_eval({*a}, behavior.fuse, behavior.projections);
       }
     } catch (nb::python_error& error) {
       error.restore();
@@ -212,20 +330,11 @@ PyObject* call_method(
   return PyObject_Vectorcall(of.original, arguments, flags, keywords);
 }
 
-void set_scope(Callable& function, const nb::module_& scope) {
-  function.scope = scope.inc_ref().ptr();
-  auto innermost = nb::getattr(scope, "_innermost");
-  function.innermost = nb::getattr(innermost, "get").release().ptr();
-}
-
 nb::object evaluating_method(
     const nb::object& original,
     const nb::module_& scope) {
   nb::object made;
-  auto& function = make_function(made, original, /* is_method= */ true);
-  function.vectorcall = call_method;
-  function.ours = nb::str("").release().ptr(); // as a replacement
-  set_scope(function, scope);
+  make_replacement(made, original, scope, call_method, /* is_method= */ true);
   return made;
 }
 
@@ -234,20 +343,17 @@ nb::object replacement(
     const nb::str& ours,
     const nb::module_& scope) {
   nb::object made;
-  auto& function = make_function(made, original);
   bool is_rope = std::string_view(ours.c_str()) == "patched_rope";
-  function.vectorcall = is_rope ? call_rope : call_replacement;
-  function.quick = find_quick_call(ours.c_str());
-  function.ours = PyUnicode_InternFromString(ours.c_str());
-  function.module = nb::module_::import_("mlx_norms._ext").release().ptr();
-  set_scope(function, scope);
+  auto& of = make_replacement(
+      made, original, scope, is_rope ? call_rope : call_replacement);
+  of.ours = PyUnicode_InternFromString(ours.c_str());
+  of.module = nb::module_::import_("mlx_norms._ext").release().ptr();
   return made;
 }
 
 } // namespace
 
 void bind_replacement(nb::module_& m) {
-  native_type = Py_TYPE(nb::getattr(m, "rms_norm").ptr());
   m.def(
       "replacement",
       &replacement,

@@ -12,38 +12,66 @@ namespace {
 
 struct Tensor {
   const char* name;
-  const array* x;
+  const array* given;
   const char* weight_name;
   const array* weight;
+  array x; // given, as [B, L, H, D]
 };
 
-void check_tensor(const char* op, const Tensor& tensor, const Tensor& first) {
-  const auto& [name, x, weight_name, weight] = tensor;
+// Whether heads come before tokens.
+bool is_head_major(
+    const char* op,
+    const char* argument,
+    const std::string& layout) {
+  if (layout != "BLHD" && layout != "BHLD") {
+    refuse(
+        op,
+        std::string(argument) + " must be \"BLHD\" or \"BHLD\" but is \"" +
+            layout + "\".");
+  }
+  return layout == "BHLD";
+}
+
+Tensor tensor(
+    const char* op,
+    const std::string& layout,
+    const char* name,
+    const array* x,
+    const char* weight_name,
+    const array* weight,
+    mx::Stream s) {
   check_dtype(op, name, x->dtype());
   if (x->ndim() != 4) {
     refuse(
         op,
-        std::string(name) + " must have 4 axes [B, L, H, D] but has shape " +
-            text(x->shape()) + ".");
+        std::string(name) + " must have 4 axes, of layout \"" + layout +
+            "\", but has shape " + text(x->shape()) + ".");
   }
-  const auto& of = *first.x;
-  bool fits = x->shape(0) == of.shape(0) && x->shape(1) == of.shape(1) &&
-      x->shape(3) == of.shape(3);
+  bool head_major = is_head_major(op, "layout", layout);
+  auto rows = head_major ? mx::swapaxes(*x, 1, 2, s) : *x;
+  return {name, x, weight_name, weight, std::move(rows)};
+}
+
+void check_tensor(const char* op, const Tensor& tensor, const Tensor& first) {
+  auto& [name, given, weight_name, weight, x] = tensor;
+  const auto& of = first.x;
+  bool fits = x.shape(0) == of.shape(0) && x.shape(1) == of.shape(1) &&
+      x.shape(3) == of.shape(3);
   if (!fits) {
     refuse(
         op,
         std::string(name) + " must have " + first.name + "'s shape " +
-            text(of.shape()) + " but for its heads and has " +
-            text(x->shape()) + ".");
+            text(first.given->shape()) + " but for its heads and has " +
+            text(given->shape()) + ".");
   }
-  if (x->dtype() != of.dtype()) {
+  if (x.dtype() != of.dtype()) {
     refuse(
         op,
         std::string(name) + " must have " + first.name + "'s dtype " +
-            text(of.dtype()) + " but is " + text(x->dtype()) + ".");
+            text(of.dtype()) + " but is " + text(x.dtype()) + ".");
   }
   if (weight) {
-    check_head_weight(op, weight_name, *weight, name, *x);
+    check_head_weight(op, weight_name, *weight, name, x);
   }
 }
 
@@ -51,12 +79,15 @@ void check_tensor(const char* op, const Tensor& tensor, const Tensor& first) {
 array make_offset(
     const char* op,
     const array& x,
-    const RopeOptions& options,
+    const RopeArguments& a,
     mx::Stream s) {
-  if (auto* number = std::get_if<int>(&options.offset)) {
+  if (std::holds_alternative<bool>(a.offset)) {
+    refuse(op, "offset must be an integer but is bool.");
+  }
+  if (auto* number = std::get_if<int>(&a.offset)) {
     return array(*number, mx::int32);
   }
-  auto offset = std::get<array>(options.offset);
+  auto offset = std::get<array>(a.offset);
   if (!mx::issubdtype(offset.dtype(), mx::integer)) {
     refuse(
         op, "offset must be an integer but is " + text(offset.dtype()) + ".");
@@ -82,116 +113,92 @@ array make_freqs(const char* op, const array& freqs, int dims, mx::Stream s) {
   return dense(mx::astype(freqs, mx::float32, s), s);
 }
 
-Call<NormRope> checked_call(
-    const char* op,
-    const std::vector<Tensor>& rotated,
-    const array* v,
-    const RopeOptions& options,
-    mx::Stream s) {
-  const auto& first = rotated[0];
-  for (const auto& tensor : rotated) {
+Call<NormRope>
+checked_call(const char* op, const RopeArguments& a, mx::Stream s) {
+  auto of = [&](auto... tensor_of) {
+    return tensor(op, a.layout, tensor_of..., s);
+  };
+  std::vector<Tensor> tensors;
+  if (!a.k) {
+    tensors.push_back(of("x", a.q, "weight", a.q_weight));
+  } else {
+    tensors.push_back(of("q", a.q, "q_weight", a.q_weight));
+    tensors.push_back(of("k", a.k, "k_weight", a.k_weight));
+  }
+  auto rotated = static_cast<int>(tensors.size());
+  if (a.v) {
+    tensors.push_back(of("v", a.v, "", nullptr));
+  }
+  const auto& first = tensors[0];
+  for (const auto& tensor : tensors) {
     check_tensor(op, tensor, first);
   }
-  if (v) {
-    check_tensor(op, {"v", v, nullptr, nullptr}, first);
-  }
-  const auto& x = *first.x;
-  if (options.freqs && options.base) {
+  const auto& x = first.x;
+  if (a.freqs && a.base) {
     refuse(op, "Only one of base or freqs can have a value.");
   }
-  if (!options.freqs && !options.base) {
+  if (!a.freqs && !a.base) {
     refuse(op, "Neither base nor freqs has a value.");
   }
-  int dims = options.dims.value_or(x.shape(-1));
+  int dims = a.dims.value_or(x.shape(-1));
   check_dims(op, x, dims);
   NormInputs in{{kX, &x}, {kWeight, first.weight}};
-  auto* prefix = rotated.size() > 1 ? "q_" : "";
-  auto spec =
-      spec_of(op, false, in, options.eps, options.weight_offset, prefix);
-  auto rounding = parse_rounding(op, options.rounding, options.weight_offset);
+  auto* prefix = a.k ? "q_" : "";
+  auto spec = spec_of(op, false, in, a.eps, a.weight_offset, prefix);
+  auto rounding = parse_rounding(op, a.rounding, a.weight_offset);
+  bool early = rounding == Rounding::Early;
 
   NormRope rope{
-      .rotated = static_cast<int>(rotated.size()),
-      .has_v = v != nullptr,
+      .rotated = rotated,
+      .has_v = a.v != nullptr,
       .has_weight = first.weight != nullptr,
-      .has_freqs = options.freqs != nullptr,
-      .rope_first = options.rope_first,
-      .head_major = options.head_major,
-      .traditional = options.traditional,
+      .has_freqs = a.freqs != nullptr,
+      .rope_first = a.rope_first,
+      .head_major = is_head_major(op, "output_layout", a.output_layout),
+      .traditional = a.traditional,
       .rounding = rounding,
-      .dims = options.dims,
-      .base = options.base.value_or(1.0f),
-      .scale = options.scale,
-      .q_scale = rounding == Rounding::Early
-          ? rounded_to(options.q_scale, x.dtype())
-          : options.q_scale,
+      .dims = a.dims,
+      .base = a.base.value_or(1.0f),
+      .scale = a.scale,
+      .q_scale = early ? rounded_to(a.q_scale, x.dtype()) : a.q_scale,
       .weight_offset = spec.weight_offset,
       .eps = spec.eps,
-      .dtypes = {}};
+      .dtypes = Dtypes(tensors.size(), x.dtype())};
   Arrays inputs;
-  for (const auto& tensor : rotated) {
-    inputs.push_back(*tensor.x);
+  for (const auto& tensor : tensors) {
+    inputs.push_back(tensor.x);
     if (tensor.weight) {
       inputs.push_back(*tensor.weight);
     }
   }
-  if (v) {
-    inputs.push_back(*v);
-  }
-  inputs.push_back(make_offset(op, x, options, s));
-  if (options.freqs) {
-    inputs.push_back(make_freqs(op, *options.freqs, dims, s));
-  }
-  for (int i = 0; i < rope.tensors(); ++i) {
-    rope.dtypes.push_back(x.dtype());
+  inputs.push_back(make_offset(op, x, a, s));
+  if (a.freqs) {
+    inputs.push_back(make_freqs(op, *a.freqs, dims, s));
   }
   return {std::move(rope), std::move(inputs)};
 }
 
 } // namespace
 
-Call<NormRope> norm_rope_call(
-    const array& x,
-    const array* weight,
-    const RopeOptions& options) {
-  return checked_call(
-      "norm_rope",
-      {{"x", &x, "weight", weight}},
-      nullptr,
-      options,
-      mx::to_stream(options.stream));
+Call<NormRope> norm_rope_call(const RopeArguments& a) {
+  return checked_call("norm_rope", a, mx::to_stream(a.stream));
 }
 
-array norm_rope(
-    const array& x,
-    const array* weight,
-    const RopeOptions& options) {
-  auto [op, inputs] = norm_rope_call(x, weight, options);
-  return make(
-      std::move(op), std::move(inputs), mx::to_stream(options.stream))[0];
+array norm_rope(const RopeArguments& a) {
+  auto [op, inputs] = norm_rope_call(a);
+  return make(std::move(op), std::move(inputs), mx::to_stream(a.stream))[0];
 }
 
-Arrays qk_norm_rope(
-    const array& q,
-    const array& k,
-    const array* q_weight,
-    const array* k_weight,
-    const array* v,
-    const RopeOptions& options) {
+Arrays qk_norm_rope(const RopeArguments& a) {
   const char* op = "qk_norm_rope";
-  if ((q_weight == nullptr) != (k_weight == nullptr)) {
+  if (!a.q_weight != !a.k_weight) {
     refuse(
         op,
-        std::string(q_weight ? "k_weight" : "q_weight") +
+        std::string(a.q_weight ? "k_weight" : "q_weight") +
             " must be given too: q and k are normalized alike.");
   }
-  auto s = mx::to_stream(options.stream);
-  auto [rope, inputs] = checked_call(
-      op,
-      {{"q", &q, "q_weight", q_weight}, {"k", &k, "k_weight", k_weight}},
-      v,
-      options,
-      s);
+  auto s = mx::to_stream(a.stream);
+  auto [rope, inputs] = checked_call(op, a, s);
   return make(std::move(rope), std::move(inputs), s);
 }
 

@@ -1,7 +1,8 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The ops as C++ functions. The Python docstrings in csrc/python say what the
-// arguments are. Null stands for an array that is not given.
+// The ops as C++ functions of their arguments, which have the names of the
+// public functions' parameters: mlx_norms/ops says what they are. Null stands
+// for an array that is not given.
 
 #pragma once
 
@@ -13,39 +14,36 @@
 
 namespace mlx_norms {
 
-// What both ops take besides their tensors and weights.
-struct RopeOptions {
+// Of norm_rope, q is x.
+struct RopeArguments {
+  const array* q = nullptr;
+  const array* k = nullptr;
+  const array* q_weight = nullptr;
+  const array* k_weight = nullptr;
+  const array* v = nullptr;
   float eps = 1e-5f;
   std::optional<int> dims;
+  std::string layout = "BLHD";
   bool traditional = false;
   std::optional<float> base; // or freqs
   float scale = 1.0f;
-  std::variant<int, array> offset = 0;
+  std::variant<bool, int, array> offset =
+      0; // not a bool, which Python has for an int
   const array* freqs = nullptr;
   float q_scale = 1.0f;
   float weight_offset = 0.0f;
   bool rope_first = false;
-  bool head_major = true;
+  std::string output_layout = "BHLD";
   std::optional<std::string> rounding;
   mx::StreamOrDevice stream;
 };
 
 // norm_rope with these arguments, which are checked.
-Call<NormRope>
-norm_rope_call(const array& x, const array* weight, const RopeOptions& options);
+Call<NormRope> norm_rope_call(const RopeArguments& arguments);
 
-array norm_rope(
-    const array& x,
-    const array* weight,
-    const RopeOptions& options);
+array norm_rope(const RopeArguments& arguments);
 
 // {q, k} or, with v, {q, k, v}
-Arrays qk_norm_rope(
-    const array& q,
-    const array& k,
-    const array* q_weight,
-    const array* k_weight,
-    const array* v,
-    const RopeOptions& options);
+Arrays qk_norm_rope(const RopeArguments& arguments);
 
 } // namespace mlx_norms

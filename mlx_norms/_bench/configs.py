@@ -118,13 +118,13 @@ OPS = {
     ),
     "head": Op(
         ("heads", "head_weight"),
-        lambda x, w: mlx_norms.head_rms_norm(x, w, EPS),
+        lambda x, w: mlx_norms.rms_norm(x, w, EPS),
         lambda x, w: mx.fast.rms_norm(x, None, EPS) * w,
         (4, 10),
     ),
     "qk": Op(
         ("x", "k", "weight", "k_weight"),
-        lambda *arrays: mlx_norms.qk_norm(*arrays, EPS),
+        lambda q, k, *weights: mlx_norms.rms_norms([q, k], weights, EPS),
         _fast_qk,
         (4, 10),
     ),

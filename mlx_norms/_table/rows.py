@@ -150,72 +150,93 @@ def ours_of_two(x, z, weight=None, *, norms, **options):
     return getattr(mlx_norms, norms)([x, z], *weights, **options)
 
 
-def two(m, x, z, weight=None, *, norms, scales, **options):
+def two(m, x, z, weight=None, *, norms, multipliers, **options):
     if norms == "l2_norms":
         results = [m.unit(a, **options) for a in (x, z)]
     else:
         results = [m.rms(x, weight, **options), m.rms(z, **options)]
-    return [y * scale for y, scale in zip(results, scales, strict=True)]
+    return [y * by for y, by in zip(results, multipliers, strict=True)]
 
 
 for name, given, more in (
     ("rms_norms", dict(weight="D"), {}),
     ("l2_norms", {}, dict(eps_inside=True)),
 ):
-    options = dict(norms=name, scales=[0.5, 2.0]) | more
+    options = dict(norms=name, multipliers=[0.5, 2.0]) | more
     op(name, ours_of_two, two, dict(x="BLD", z="BKD") | given, options=options)
 
 
-def head(m, x, weight=None, bias=None, *, of, eps):
-    y = getattr(m, of)(x, eps=eps)
+def of_heads(m, x, weight=None, bias=None, residual=None, *, of, eps, **after):
+    s = x if residual is None else m.total(residual, x)
+    y = getattr(m, of)(s, eps=eps)
     y = y if weight is None else y * weight
-    return y if bias is None else y + bias
+    y = y if bias is None else y + bias
+    y = y if "scale" not in after else y * (1 + after["scale"])
+    y = y if "gate" not in after else y * m.activated(after["activation"], after["gate"])
+    return y if residual is None else (y, s)
 
 
-def qk(m, q, k, q_weight=None, k_weight=None, *, eps):
+def ours_of_two_heads(q, k, q_weight=None, k_weight=None, **options):
+    return mlx_norms.rms_norms([q, k], [q_weight, k_weight], **options)
+
+
+def of_two_heads(m, q, k, q_weight=None, k_weight=None, *, eps):
     """A weight of all heads is that of one norm, as models have it."""
     return [
-        head(m, x, w, of="rms", eps=eps) if w is None or w.ndim > 1 else m.rms(x, w, eps=eps)
+        of_heads(m, x, w, of="rms", eps=eps) if w is None or w.ndim > 1 else m.rms(x, w, eps=eps)
         for x, w in ((q, q_weight), (k, k_weight))
     ]
 
 
-for weight in ("D", "HD"):
-    axes = dict(x="BHD", weight=weight)
-    op(f"head_rms_norm {weight}", "head_rms_norm", partial(head, of="rms"), axes)
-    biased = axes | dict(bias="HD")
-    op(f"head_layer_norm {weight}", "head_layer_norm", partial(head, of="layer"), biased)
-    heads = dict(q="BHD", k="BKD", q_weight=weight)
-    op(f"qk_norm {weight}", "qk_norm", qk, heads | dict(k_weight=weight.replace("H", "K")))
-op("qk_norm HD and D", "qk_norm", qk, dict(q="BHD", k="BKD", q_weight="HD", k_weight="D"))
-op("qk_norm bare", "qk_norm", qk, dict(q="BHD", k="BKD"))
-op("head_rms_norm bare", "head_rms_norm", partial(head, of="rms"), dict(x="BHD"))
+HEADS, BIASED = dict(x="BHD", weight="HD"), dict(bias="HD")
+for name, text, axes, options in (
+    ("rms_norm", "HD", HEADS, {}),
+    ("rms_norm", "HD scale B1D", HEADS | dict(scale="B1D"), {}),
+    ("rms_norm", "HD gate silu", HEADS | dict(gate="BHD"), dict(activation="silu")),
+    ("layer_norm", "HD", HEADS | BIASED, {}),
+    ("layer_norm", "D", HEADS | BIASED | dict(weight="D"), {}),
+    ("add_rms_norm", "HD", HEADS | dict(residual="BHD"), {}),
+    ("add_layer_norm", "HD", HEADS | BIASED | dict(residual="BHD"), {}),
+):
+    of = "rms" if "rms" in name else "layer"
+    op(f"{name} heads {text}", name, partial(of_heads, of=of), axes, options=options)
+for text, weights in {
+    "HD": dict(q_weight="HD", k_weight="KD"),
+    "HD and D": dict(q_weight="HD", k_weight="D"),
+    "bare": {},
+}.items():
+    axes = dict(q="BHD", k="BKD") | weights
+    op(f"rms_norms heads {text}", ours_of_two_heads, of_two_heads, axes)
 
 
-def roped(m, x, weight=None, *, eps, dims, rope_first=False, **options):
+def heads_first(m, x, layout):
+    return x if layout == "BHLD" else m.moved(lambda a: a.transpose(0, 2, 1, 3), x)
+
+
+def roped(m, x, weight=None, *, eps, dims, layout, rope_first=False, **options):
     def rotated(x):
-        x = m.moved(lambda a: a.transpose(0, 2, 1, 3), x)
-        return m.rope(x, dims, **options)
+        return m.rope(heads_first(m, x, layout), dims, **options)
 
     if rope_first:
         return m.rms(rotated(x), weight, eps=eps)
     return rotated(m.rms(x, weight, eps=eps))
 
 
-def qk_roped(m, q, k, q_weight, k_weight, v, *, eps, q_scale=None, **options):
-    rows = m.moved(lambda a: a.transpose(0, 2, 1, 3), m.rms(v, eps=eps))
-    of = partial(roped, m, eps=eps, **options)
+def qk_roped(m, q, k, q_weight, k_weight, v, *, eps, layout, q_scale=None, **options):
+    rows = heads_first(m, m.rms(v, eps=eps), layout)
+    of = partial(roped, m, eps=eps, layout=layout, **options)
     y = of(q, q_weight)
     return [y if q_scale is None else y * q_scale, of(k, k_weight), rows]
 
 
-ANGLES, OF_10 = dict(dims=8, base=100.0, offset=3), dict(D=10)
+ANGLES, OF_10 = dict(dims=8, base=100.0, offset=3, layout="BLHD"), dict(D=10)
 for text, more in {
     "": {},
     " first": dict(rope_first=True),
     " traditional": dict(traditional=True),
+    " BHLD": dict(layout="BHLD"),
 }.items():
-    axes = dict(x="BLHD", weight="D")
+    axes = dict(x=more.get("layout", "BLHD"), weight="D")
     op(f"norm_rope{text}", "norm_rope", roped, axes, options=ANGLES | more, fixed=OF_10)
 for text, more in {"": {}, " traditional": dict(traditional=True, q_scale=0.5)}.items():
     axes = dict(q="BLHD", k="BLKD", q_weight="D", k_weight="D", v="BLKD")

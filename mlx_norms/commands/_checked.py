@@ -116,7 +116,7 @@ ROWS = (
     Checked("rms_norm weight_offset"),
     Checked("rms_norm", mixed=True),
     Checked("layer_norm", strided=True),
-    *map(Checked, ("head_rms_norm HD", "head_layer_norm HD", "qk_norm HD and D")),
+    *map(Checked, ("rms_norm heads HD", "layer_norm heads HD", "rms_norms heads HD and D")),
     *map(Checked, ("layer_norm bare scale B1D", "rms_norm scale B1D")),
     *map(Checked, ("add_layer_norm bare factor B1D scale B1D", "add_rms_norm factor B1D")),
     *map(Checked, ("norm_add_norm", "norm_add_norm weight_offset", "norm_add_norm factor BND")),

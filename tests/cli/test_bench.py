@@ -415,7 +415,7 @@ class TestInputs:
         config = Config(op, "float16", 16, 32, backward)
         inputs = config.inputs()
         outputs = OPS[op].ours(*inputs)
-        outputs = list(outputs) if isinstance(outputs, tuple) else [outputs]
+        outputs = [outputs] if isinstance(outputs, mx.array) else list(outputs)
         named = dict(zip(OPS[op].inputs, inputs, strict=True))
         others = ("bias", "scale", "shift", "factor")
         parameters = [a for name, a in named.items() if "weight" in name or name in others]

@@ -29,6 +29,13 @@ x, r = (mx.random.normal((5, 96)) for _ in range(2))
 w, b = (mx.random.normal((96,)) for _ in range(2))
 mx.eval(x, r, w, b)
 compiled = module._compile
+LAID = dict(layout="BLHD", offset=0)
+
+def norm_rope(x, weight, **options):
+    return mlx_norms.norm_rope(x, weight, **LAID | options)
+
+def qk_norm_rope(*arrays, **options):
+    return mlx_norms.qk_norm_rope(*arrays, **LAID | options)
 
 def plant(old, new):
     kernels = pathlib.Path(hostmetal.__file__).parents[2] / "kernels"
@@ -756,14 +763,14 @@ def calls():
         dict(traditional=True),
         dict(dims=34, rope_first=True),
         dict(base=None, freqs=mx.arange(1.0, 49.0)),
-        dict(weight_offset=1.0, head_major=False),
+        dict(weight_offset=1.0, output_layout="BLHD"),
     ):
         for dtype in (mx.float32, mx.bfloat16):
             q, k, w2 = (a.astype(dtype) for a in (heads, kv, w))
-            yield lambda: mlx_norms.norm_rope(q, w2, offset=3, **options)
+            yield lambda: norm_rope(q, w2, offset=3, **options)
             more = dict(v=v.astype(dtype), q_scale=0.5)
-            yield lambda: mlx_norms.qk_norm_rope(q, k, w2, w2, offset=mx.array([1, 2]), **more)
-    yield lambda: mx.grad(lambda x: mlx_norms.norm_rope(x, w).sum())(heads)
+            yield lambda: qk_norm_rope(q, k, w2, w2, offset=mx.array([1, 2]), **more)
+    yield lambda: mx.grad(lambda x: norm_rope(x, w).sum())(heads)
 """
 
 
@@ -787,7 +794,7 @@ for call in calls():
             ROPES
             + planted
             + """
-y, said = record(lambda: mlx_norms.norm_rope(heads, w, offset=3))
+y, said = record(lambda: norm_rope(heads, w, offset=3))
 assert len(said) == 1 and "NormRope" in said[0], said
 n = mx.fast.rms_norm(heads, w, 1e-5).transpose(0, 2, 1, 3)
 assert close(y, mx.fast.rope(n, 96, traditional=False, base=1e4, scale=1.0, offset=3))
@@ -806,7 +813,7 @@ def more():
     yield from calls()
     for traditional in (False, True):
         options = dict(traditional=traditional, weight_offset=1.0)
-        yield lambda: mlx_norms.norm_rope(long_heads, long_weight, **options)
+        yield lambda: norm_rope(long_heads, long_weight, **options)
     for shape in ((2, 8, 96), (1, 64, 64, 96)):
         for dtype in (mx.float16, mx.bfloat16):
             images = mx.random.normal(shape).astype(dtype)
@@ -835,7 +842,7 @@ OPS = {
     "rms_norm axis": (lambda x, w: mlx_norms.rms_norm(x, w, axis=1), (2, 8, 96), (8,)),
     "add_rms_norm": (first(mlx_norms.add_rms_norm), rows, rows, d),
     "norm_add_norm": (first(mlx_norms.norm_add_norm), rows, rows, d, d),
-    "norm_rope": (lambda x, w: mlx_norms.norm_rope(x, w, dims=64, offset=3), (2, 3, 4, 96), d),
+    "norm_rope": (lambda x, w: norm_rope(x, w, dims=64, offset=3), (2, 3, 4, 96), d),
     "group_norm": (lambda x, w: mlx_norms.group_norm(x, 4, w), (2, 8, 96), d),
     "rms_norm_linear": (mlx_norms.rms_norm_linear, rows, d, (64, 96)),
     "quantized_matmul": (lambda x: mlx_norms.quantized_matmul(x, *packed, group_size=32), (2, 96)),

@@ -785,7 +785,6 @@ def test_what_is_no_array(op):
 @pytest.mark.parametrize("op", OPS)
 def test_docstring(op):
     doc = inspect.getdoc(getattr(mlx_norms, op))
-    assert doc.startswith(f"{op}(")
     names = (*arguments(op), "eps", "gated", "stream")
     for part in ("Args:", "Returns:", "Raises:", "Example:", *(f"{name} (" for name in names)):
         assert part in doc, part

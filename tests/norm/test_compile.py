@@ -67,7 +67,7 @@ def test_shapeless_vmap_of_one_of_q_and_k(mapped):
 
     def f(a):
         q, k = (a, other) if mapped == "q" else (other, a)
-        return mlx_norms.qk_norm(q, k, w, w, 1e-5)
+        return mlx_norms.rms_norms([q, k], [w, w], 1e-5)
 
     for g, expected in zip(shapeless(mx.vmap(f), [few], [many]), mx.vmap(f)(many), strict=True):
         assert_same_bits(g, expected, mapped)
@@ -84,7 +84,7 @@ def test_shapeless_tangents():
 
     def along_q(x):
         q, k = x[:, None], mx.abs(x)[:, None]
-        return mx.jvp(lambda q: mlx_norms.qk_norm(q, k, w, w, 1e-5), [q], [q])[1]
+        return mx.jvp(lambda q: mlx_norms.rms_norms([q, k], [w, w], 1e-5), [q], [q])[1]
 
     for g, expected in zip(shapeless(along_q, [few], [many]), along_q(many), strict=True):
         assert_same_bits(g, expected, "along q")

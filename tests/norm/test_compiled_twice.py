@@ -30,7 +30,7 @@ OPS = {
     "add_rms_norm, factor": lambda x: both(mlx_norms.add_rms_norm(x, R, W, factor=SCALE)),
     "add_layer_norm": lambda x: both(mlx_norms.add_layer_norm(x, R, W, B)),
     "norm_add_norm": lambda x: both(mlx_norms.norm_add_norm(x, R, W, B)),
-    "qk_norm": lambda x: both(mlx_norms.qk_norm(x, x * x, W, B, 1e-5)),
+    "rms_norms": lambda x: both(mlx_norms.rms_norms([x, x * x], [W, B], 1e-5)),
     "group_norm": lambda x: mlx_norms.group_norm(x, 4, W, B),
     "instance_norm": lambda x: mlx_norms.instance_norm(x, W, B),
     "batch_norm": lambda x: both(mlx_norms.batch_norm(x, W, B, mean=W, var=B * B, training=True)),
@@ -40,8 +40,8 @@ OPS = {
     "rms_norm, axis": lambda x: mlx_norms.rms_norm(x, W[:3], axis=1),
     "layer_norm": lambda x: mlx_norms.layer_norm(x, W, B),
     "layer_norm, axis": lambda x: mlx_norms.layer_norm(x, W[:3], B[:3], axis=1),
-    "head_rms_norm": lambda x: mlx_norms.head_rms_norm(x, mx.stack([W, W, B]), 1e-5),
-    "head_layer_norm": lambda x: mlx_norms.head_layer_norm(x, W, mx.stack([W, W, B])),
+    "rms_norm of heads": lambda x: mlx_norms.rms_norm(x, mx.stack([W, W, B]), 1e-5),
+    "layer_norm of heads": lambda x: mlx_norms.layer_norm(x, W, mx.stack([W, W, B])),
     "rms_norm_linear": lambda x: both(mlx_norms.rms_norm_linear(x, W, [SQUARE, SQUARE])),
 }
 
@@ -117,7 +117,7 @@ def test_captured_derivative(op, how):
     np.testing.assert_allclose(np.array(pending), np.array(expected), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("op", ["add_rms_norm", "norm_add_norm", "qk_norm", "group_norm"])
+@pytest.mark.parametrize("op", ["add_rms_norm", "norm_add_norm", "rms_norms", "group_norm"])
 def test_is_computed_once(op):
     for program in ("called twice", "called thrice", "guidance"):
         f = mx.compile(PROGRAMS[program](OPS[op], BEFORE["a product"]))

@@ -91,7 +91,7 @@ def chain(norm, arrays):
     factor = arrays.get("factor")
     h = residual + (norm.factor if factor is None else factor) * x
     h = h.astype(norm.sum_dtype(arrays))
-    one = Norm(norm.op.removeprefix("add_"), dtype=norm.dtype, rounding=norm.rounding)
+    one = Norm(norm.op.removeprefix("add_"), dtype=norm.out_dtype(arrays), rounding=norm.rounding)
     rest = {n: a for n, a in arrays.items() if n not in ("x", "residual", "factor")}
     return [*one({"x": h, **rest}), h]
 

@@ -36,7 +36,7 @@ def test_fused_is_add_and_then_norm(op, length):
         y, s = norm(arrays)
         total = arrays["x"] + arrays["residual"]
         rest = {n: arrays[n] for n in norm.arguments[2:]}
-        alone = Norm(op.removeprefix("add_"), **options)({"x": total} | rest)[0]
+        alone = Norm(op.removeprefix("add_"), **dict(dtype=x) | options)({"x": total} | rest)[0]
         note = f"{op} of {length}, {x} and {r}, {options}"
         assert_same_bits(s, total, note)
         assert_same_bits(y, alone, note)

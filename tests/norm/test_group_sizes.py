@@ -15,6 +15,7 @@ import mlx_norms
 from metalsim import Library
 from mlx_norms.ladders import LAYER_NORM, SGEMM, layer_norm, sgemm
 from support.linear_case import case, most_rows
+from support.rope_case import norm_rope
 
 pytestmark = [pytest.mark.backends("metal-sim"), pytest.mark.usefixtures("backend")]
 
@@ -32,7 +33,7 @@ def norms():
             yield mx.vjp(mlx_norms.layer_norm, [x, w, w], [x])[1]
             yield mx.vjp(mlx_norms.rms_norm, [x, w], [x])[1]
             yield mx.vjp(mlx_norms.norm_add_norm, [x, x, w, w], [x, x])[1]
-            yield [mlx_norms.norm_rope(mx.ones((1, 1, 1, length), dtype), w, dims=2)]
+            yield [norm_rope(mx.ones((1, 1, 1, length), dtype), w, dims=2)]
         many, w = mx.ones((257 * 32, 4), dtype), mx.ones(4, dtype)  # rows of 257 loops
         yield mx.vjp(mlx_norms.rms_norm, [many, w], [many])[1]
         rows = mx.ones((2, 3, 2, 3, 2, 300), dtype).transpose(4, 1, 3, 0, 2, 5)[..., ::2]

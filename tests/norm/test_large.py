@@ -103,7 +103,7 @@ def test_rungs(rung):
 
 @pytest.mark.parametrize("weight", ["shared", "each"])
 def test_heads(weight):
-    norm = Norm("head_rms_norm")
+    norm = Norm("rms_norm")
     shape = (ROWS * LENGTH // (HEADS * HEAD_LENGTH), HEADS, HEAD_LENGTH)
     of = shape[-1:] if weight == "shared" else shape[-2:]
     blocks = {"x": normal(shape, DTYPE, seed=1), "weight": normal(of, DTYPE, seed=2)}
@@ -157,11 +157,11 @@ def test_queries_and_keys():
     q = repeated(q_block, count)
 
     def normalize(q, k, q_weight, k_weight):
-        return mlx_norms.qk_norm(q, k, q_weight, k_weight, 1e-5)
+        return mlx_norms.rms_norms([q, k], [q_weight, k_weight], 1e-5)
 
     large_q, same_k = normalize(q, k, *weights)
     small_q, small_k = normalize(q_block, k, *weights)
-    norm = Norm("head_rms_norm")
+    norm = Norm("rms_norm")
     check_outputs(norm, {"x": q_block[:CHECKED], "weight": weights[0]}, [small_q[:CHECKED]])
     assert_repeats(large_q, small_q, "queries")
     assert_repeats(same_k, small_k, "keys")

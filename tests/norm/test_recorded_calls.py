@@ -9,6 +9,7 @@ import mlx_norms
 from mlx_norms import _ext
 from support.inputs import normal
 from support.layouts import odd_offset
+from support.rope_case import norm_rope, qk_norm_rope
 
 pytestmark = [pytest.mark.usefixtures("backend"), pytest.mark.gpu]
 
@@ -37,21 +38,23 @@ CALLS = {
     "layer_norm": lambda i: mlx_norms.layer_norm(x(i), W, B),
     "of one array twice": lambda i: mlx_norms.add_rms_norm(*[x(i)] * 2, W)[0],
     "add_rms_norm": lambda i: mlx_norms.add_rms_norm(x(i), x(i + 50), W),
-    "one weight for both": lambda i: mlx_norms.qk_norm(
-        x(i, 1, 2, 64), x(i + 50, 1, 3, 64), W, W, 1e-5
+    "one weight for both": lambda i: mlx_norms.rms_norms(
+        [x(i, 1, 2, 64), x(i + 50, 1, 3, 64)], [W, W], 1e-5
     ),
-    "qk_norm": lambda i: mlx_norms.qk_norm(x(i, 1, 2, 64), x(i + 50, 1, 3, 64), W, B, 1e-5),
-    "norm_rope": lambda i: mlx_norms.norm_rope(x(i, 2, 3, 4, 64), W, offset=i),
-    "qk_norm_rope, packed": lambda i: mlx_norms.qk_norm_rope(
+    "queries and keys": lambda i: mlx_norms.rms_norms(
+        [x(i, 1, 2, 64), x(i + 50, 1, 3, 64)], [W, B], 1e-5
+    ),
+    "norm_rope": lambda i: norm_rope(x(i, 2, 3, 4, 64), W, offset=i),
+    "qk_norm_rope, packed": lambda i: qk_norm_rope(
         *mx.split(x(i, 2, 3, 4, 64), 2, axis=2), W, B, offset=mx.array([i, 7 * i])
     ),
     "scale of a sample": lambda i: mlx_norms.layer_norm(x(i), scale=x(i + 50, 2, 1, 64)),
     "scale of all rows": lambda i: mlx_norms.layer_norm(x(i), scale=x(i + 50, 1, 1, 64)),
     "gate": lambda i: mlx_norms.rms_norm(x(i), W, gate=x(i + 50), activation="silu"),
-    "weights of heads": lambda i: mlx_norms.head_rms_norm(x(i), HEADS, 1e-5),
+    "weights of heads": lambda i: mlx_norms.rms_norm(x(i), HEADS, 1e-5),
     "part of an array": lambda i: mlx_norms.rms_norm(x(i, 2, 3, 128)[..., 64:], W),
-    "two parts of an array": lambda i: mlx_norms.qk_norm(
-        *mx.split(x(i, 1, 4, 64), 2, axis=1), W, B, 1e-5
+    "two parts of an array": lambda i: mlx_norms.rms_norms(
+        mx.split(x(i, 1, 4, 64), 2, axis=1), [W, B], 1e-5
     ),
     "in the memory of x": lambda i: mlx_norms.rms_norm(x(i) * 2, W),
     "gradient": gradient,

@@ -68,9 +68,9 @@ def test_each_has_the_bits_of_a_call_alone(together):
         scales = [0.3, 1.0, -2.7, 0.0][: len(xs)]
         assert_alone(mlx_norms.rms_norms(xs, weights, EPS), xs, weights, note=together)
         no_weights = [None] * len(xs)
-        got = mlx_norms.rms_norms(xs, eps=EPS, scales=scales)
+        got = mlx_norms.rms_norms(xs, eps=EPS, multipliers=scales)
         assert_alone(got, xs, no_weights, scales, note=together)
-        got = mlx_norms.rms_norms(xs, weights, EPS, scales=scales)
+        got = mlx_norms.rms_norms(xs, weights, EPS, multipliers=scales)
         assert_alone(got, xs, weights, scales, note=together)
     xs, weights = arrays_of(together, DTYPES, 5)
     assert_alone(mlx_norms.rms_norms(xs, weights, EPS), xs, weights, note=together)
@@ -144,16 +144,16 @@ def test_of_one_array():
     for dtype in DTYPES:
         x = normal((3, 64), dtype, seed=1)
         w = normal((64,), dtype, seed=2)
-        got = mlx_norms.rms_norms([x, x, x], [w, None, w], EPS, scales=[1, 2, 3])
+        got = mlx_norms.rms_norms([x, x, x], [w, None, w], EPS, multipliers=[1, 2, 3])
         assert_alone(got, [x] * 3, [w, None, w], [1, 2, 3])
-        assert_alone(mlx_norms.rms_norms([x], [w], EPS, scales=[0.7]), [x], [w], [0.7])
+        assert_alone(mlx_norms.rms_norms([x], [w], EPS, multipliers=[0.7]), [x], [w], [0.7])
 
 
 @pytest.mark.parametrize("shapeless", [False, True])
 def test_compiled(shapeless):
     def f(x, z, w):
-        a, b = mlx_norms.rms_norms([x, z], [w, None], EPS, scales=[0.5, 0.3])
-        c, d = mlx_norms.rms_norms([x, z], [w, None], EPS, scales=[0.5, 0.4])
+        a, b = mlx_norms.rms_norms([x, z], [w, None], EPS, multipliers=[0.5, 0.3])
+        c, d = mlx_norms.rms_norms([x, z], [w, None], EPS, multipliers=[0.5, 0.4])
         return [a, b, c, d, *mlx_norms.l2_norms([z, x], [2.0, 3.0])]
 
     compiled = mx.compile(f, shapeless=shapeless)
@@ -221,8 +221,8 @@ def test_what_is_refused():
             f([x, z.astype(mx.int32)])
         with refused(op, r"\bxs\[0\] ", "at least 1 axis"):
             f([mx.array(1.0), x])
-        with refused(op, r"\bscales\b", "2", "3"):
-            f([x, z], scales=[1, 2, 3])
+        with refused(op, r"\bmultipliers\b", "2", "3"):
+            f([x, z], multipliers=[1, 2, 3])
         with refused(op, r"\beps\b"):
             f([x, z], eps=-1.0)
         with refused(op, r"\bdtype\b"):

@@ -47,25 +47,25 @@ def heads(shape, dtype, seed):
 
 
 def test_every_length_of_heads():
-    norm = Norm("head_rms_norm")
+    norm = Norm("rms_norm")
     for length, rows, dtype in cases(norm.op):
         check_with_gradients(norm, heads((rows, 2, length), dtype, 1))
 
 
 def test_every_length_of_queries_and_keys():
-    norm = Norm("head_rms_norm")
+    norm = Norm("rms_norm")
 
-    def qk_norm(*arrays):
-        return mlx_norms.qk_norm(*arrays, norm.eps)
+    def of_two(q, k, *weights):
+        return mlx_norms.rms_norms([q, k], weights, norm.eps)
 
-    for length, rows, dtype in cases("qk_norm"):
+    for length, rows, dtype in cases("rms_norms"):
         q, k = heads((rows, 3, length), dtype, 1), heads((rows + 1, 1, length), dtype, 2)
         cots = [normal(a["x"].shape, dtype, seed=3) for a in (q, k)]
         given = [q["x"], k["x"], q["weight"], k["weight"]]
-        outputs, gradients = mx.vjp(qk_norm, given, cots)
+        outputs, gradients = mx.vjp(of_two, given, cots)
         for i, arrays in enumerate((q, k)):
-            check_outputs(norm, arrays, outputs[i : i + 1], "of qk_norm")
-            check_gradients(norm, arrays, cots[i : i + 1], gradients[i::2], "of qk_norm")
+            check_outputs(norm, arrays, outputs[i : i + 1], "of two")
+            check_gradients(norm, arrays, cots[i : i + 1], gradients[i::2], "of two")
 
 
 @pytest.mark.parametrize("length", [2884, 2886, 4097, 5001, 8195, 16402])

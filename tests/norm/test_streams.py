@@ -51,15 +51,15 @@ def test_between_streams(op):
 
 def test_context_stream_of_heads():
     q, k = normal((3, 4, 64), mx.float32, seed=1), normal((3, 2, 64), mx.float32, seed=2)
-    expected = mlx_norms.qk_norm(q, k, None, None, 1e-5)
+    expected = mlx_norms.rms_norms([q, k], [None, None], 1e-5)
     stream = mx.new_stream(mx.default_device())
     with mx.stream(stream):
-        inside = mlx_norms.qk_norm(q, k, None, None, 1e-5)
-    given = mlx_norms.qk_norm(q, k, None, None, 1e-5, stream=stream)
+        inside = mlx_norms.rms_norms([q, k], [None, None], 1e-5)
+    given = mlx_norms.rms_norms([q, k], [None, None], 1e-5, stream=stream)
     for a, b, c in zip(inside, given, expected, strict=True):
         assert_same_bits(a, c)
         assert_same_bits(b, c)
-    one = mlx_norms.head_rms_norm(q, None, 1e-5, stream=stream)
+    one = mlx_norms.rms_norm(q, None, 1e-5, stream=stream)
     assert_same_bits(one, expected[0])
 
 

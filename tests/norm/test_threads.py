@@ -52,7 +52,7 @@ def digest():
     x = mx.random.normal((70, 4, 9, 260), key=mx.random.key(1)).swapaxes(0, 2)
     w = mx.random.normal((260,), key=mx.random.key(2))
     heads = mx.random.normal((70, 260), key=mx.random.key(3))
-    for f, weight in ((mlx_norms.rms_norm, w), (mlx_norms.head_rms_norm, heads)):
+    for f, weight in ((mlx_norms.rms_norm, w), (mlx_norms.rms_norm, heads)):
         loss = lambda *a: (f(*a, 1e-5) * x).sum()
         for a in (f(x, weight, 1e-5), *mx.grad(loss, (0, 1))(x, weight)):
             digest.update(bits(a).tobytes())

@@ -247,7 +247,7 @@ class TestLeftToMlx:
     def test_a_weight_for_each_head(self):
         """Heads before tokens, so many that a weight of [H, D] is one of [L, D] as well."""
         x, weights = Q[:, :H], normal((H, D), mx.float32, seed="weights")
-        is_mlx_s(lambda: rope(mlx_norms.head_rms_norm(x.transpose(0, 2, 1, 3), weights, EPS)))
+        is_mlx_s(lambda: rope(mlx_norms.rms_norm(x.transpose(0, 2, 1, 3), weights, EPS)))
 
     def test_other_axes(self):
         for axes in ((0, 1, 2, 3), (1, 2, 0, 3), (2, 0, 1, 3), (0, 3, 2, 1)):

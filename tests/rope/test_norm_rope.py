@@ -12,7 +12,7 @@ from support.bits import assert_same_bits
 from support.inputs import normal, unless_slow
 from support.norm_case import DTYPES
 from support.oracle import exact
-from support.rope_case import Case, tensors
+from support.rope_case import Case, norm_rope, qk_norm_rope, tensors
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -105,10 +105,10 @@ def test_other_options(case):
         DTYPES,
         [
             dict(eps=0.5),
-            dict(head_major=False),
+            dict(output_layout="BLHD"),
             dict(weight_offset=1.0),
             dict(weight_offset=1.0, rounding="early"),
-            dict(rope_first=True, weight_offset=0.5, head_major=False, offset=9),
+            dict(rope_first=True, weight_offset=0.5, output_layout="BLHD", offset=9),
         ],
     ):
         x, weight = one((2, 3, 4, 64), dtype)
@@ -130,7 +130,7 @@ def test_queries_keys_and_values(case, rounding, rope_first):
         v = normal((2, 5, 7, d), dtype, seed=9)
         options = dict(rounding=rounding, rope_first=rope_first, offset=mx.array([3, -2]))
         of = case(**options)
-        call = mlx_norms.qk_norm_rope
+        call = qk_norm_rope
         got = call(q, k, q_weight, k_weight, v=v, q_scale=0.37, **options)
         wanted = (
             of.truth(q, q_weight, factor=0.37),
@@ -149,9 +149,9 @@ def test_one_launch_is_single_calls():
     for d, dtype in itertools.product((33, 96, 128), DTYPES):
         q, k, q_weight, k_weight = tensors((1, 9, 5, d), dtype, kv_heads=2)
         options = dict(dims=d // 4 * 2, offset=5)
-        y = mlx_norms.qk_norm_rope(q, k, q_weight, k_weight, **options)
-        assert_same_bits(y[0], mlx_norms.norm_rope(q, q_weight, **options))
-        assert_same_bits(y[1], mlx_norms.norm_rope(k, k_weight, **options))
+        y = qk_norm_rope(q, k, q_weight, k_weight, **options)
+        assert_same_bits(y[0], norm_rope(q, q_weight, **options))
+        assert_same_bits(y[1], norm_rope(k, k_weight, **options))
 
 
 @pytest.mark.backends("cpu", "cuda")
@@ -175,7 +175,7 @@ def test_early_is_the_chain():
             else:
                 normed = mlx_norms.rms_norm(x, weight).transpose(0, 2, 1, 3)
                 wanted = mx.fast.rope(normed, dims, **angles)
-            got = mlx_norms.norm_rope(x, weight, dims=dims, rope_first=first, **angles)
+            got = norm_rope(x, weight, dims=dims, rope_first=first, **angles)
             assert_same_bits(mx.contiguous(got), mx.contiguous(wanted), f"{d} {dtype} {angles}")
 
 
@@ -183,8 +183,8 @@ def test_late_rounds_once():
     """Half an ulp, but for what float32 loses."""
     for d in (64, 96):
         x, weight = one((1, 300, 2, d), mx.bfloat16)
-        got = mlx_norms.norm_rope(x, weight, rounding="late")
-        wide = mlx_norms.norm_rope(x.astype(mx.float32), weight.astype(mx.float32))
+        got = norm_rope(x, weight, rounding="late")
+        wide = norm_rope(x.astype(mx.float32), weight.astype(mx.float32))
         different = (got != wide.astype(mx.bfloat16)).sum().item()
         assert different <= 1e-3 * got.size
 
@@ -201,8 +201,8 @@ def test_strided():
         q, k, v = packed(dtype, d)
         w = normal((d,), dtype, seed=1)
         dense = [mx.contiguous(a) for a in (q, k, v)]
-        got = mlx_norms.qk_norm_rope(q, k, w, w, dims=32, v=v)
-        wanted = mlx_norms.qk_norm_rope(*dense[:2], w, w, dims=32, v=dense[2])
+        got = qk_norm_rope(q, k, w, w, dims=32, v=v)
+        wanted = qk_norm_rope(*dense[:2], w, w, dims=32, v=dense[2])
         for a, b in zip(got, wanted, strict=True):
             assert_same_bits(a, b, f"{d} {dtype}")
         x = dense[0]
@@ -213,8 +213,8 @@ def test_strided():
         }
         for name, view in views.items():
             assert_same_bits(
-                mlx_norms.norm_rope(view, w, dims=32, offset=3),
-                mlx_norms.norm_rope(x, w, dims=32, offset=3),
+                norm_rope(view, w, dims=32, offset=3),
+                norm_rope(x, w, dims=32, offset=3),
                 f"{name} {d} {dtype}",
             )
 
@@ -222,16 +222,16 @@ def test_strided():
 def test_empty():
     for shape in ((2, 0, 3, 8), (0, 4, 3, 8), (2, 4, 0, 8)):
         x = mx.zeros(shape)
-        for head_major in (True, False):
-            y = mlx_norms.norm_rope(x, mx.ones(8), head_major=head_major)
-            axes = (0, 2, 1, 3) if head_major else (0, 1, 2, 3)
+        for layout in ("BHLD", "BLHD"):
+            y = norm_rope(x, mx.ones(8), output_layout=layout)
+            axes = (0, 2, 1, 3) if layout == "BHLD" else (0, 1, 2, 3)
             assert y.shape == tuple(shape[i] for i in axes)
             mx.eval(y)
     q, k = normal((2, 4, 0, 8), mx.float32, seed=1), normal((2, 4, 3, 8), mx.float32, seed=2)
     for first, second in ((q, k), (k, q)):
-        y = mlx_norms.qk_norm_rope(first, second, None, None)
-        assert_same_bits(y[0 if first is k else 1], mlx_norms.norm_rope(k, None))
-    assert mlx_norms.norm_rope(mx.zeros((0, 4, 3, 8)), None, offset=mx.zeros(0, mx.int32)).size == 0
+        y = qk_norm_rope(first, second, None, None)
+        assert_same_bits(y[0 if first is k else 1], norm_rope(k, None))
+    assert norm_rope(mx.zeros((0, 4, 3, 8)), None, offset=mx.zeros(0, mx.int32)).size == 0
 
 
 def test_many_tokens(case):
@@ -240,7 +240,7 @@ def test_many_tokens(case):
         for dtype in inputs.in_turn(DTYPES, tokens):
             q, k, q_weight, k_weight = tensors((2, tokens, heads, 64), dtype, kv_heads=3)
             of = case(offset=mx.array([0, -tokens // 2]))
-            y = mlx_norms.qk_norm_rope(q, k, q_weight, k_weight, **of.options)
+            y = qk_norm_rope(q, k, q_weight, k_weight, **of.options)
             of.truth(q, q_weight).check(y[0])
             of.truth(k, k_weight).check(y[1])
 
@@ -248,11 +248,11 @@ def test_many_tokens(case):
 def test_rows_do_not_affect_each_other():
     for d, dtype in itertools.product((20, 128), DTYPES):
         x, weight = one((2, 5, 4, d), dtype)
-        clean = mlx_norms.norm_rope(x, weight)
+        clean = norm_rope(x, weight)
         for bad in (float("nan"), float("inf")):
             spoiled = mx.array(x)
             spoiled[1, 2, 3, d // 2] = bad
-            y = mlx_norms.norm_rope(spoiled, weight)
+            y = norm_rope(spoiled, weight)
             assert mx.all(mx.isnan(y[1, 3, 2]).any())
             keep = np.ones(clean.shape[:3], bool)
             keep[1, 3, 2] = False
@@ -262,16 +262,16 @@ def test_rows_do_not_affect_each_other():
     x, _ = one((1, 3, 2, 64), mx.float32)
     weight = mx.where(mx.arange(64) == 40, mx.inf, mx.ones(64))
     for traditional in (False, True):
-        y = mlx_norms.norm_rope(x, weight, dims=32, traditional=traditional)
+        y = norm_rope(x, weight, dims=32, traditional=traditional)
         assert mx.array_equal(mx.isinf(y), mx.broadcast_to(mx.arange(64) == 40, y.shape))
         assert not mx.any(mx.isnan(y))
 
 
 def test_alone_or_among_others():
     x, weight = one((4, 6, 9, 96), mx.float16)
-    whole = mlx_norms.norm_rope(x, weight, offset=mx.array([0, 10, 20, 30]))
+    whole = norm_rope(x, weight, offset=mx.array([0, 10, 20, 30]))
     for b, t in itertools.product(range(4), (0, 5)):
-        part = mlx_norms.norm_rope(x[b : b + 1, t : t + 1, 2:5], weight, offset=10 * b + t)
+        part = norm_rope(x[b : b + 1, t : t + 1, 2:5], weight, offset=10 * b + t)
         assert_same_bits(part, mx.contiguous(whole[b : b + 1, 2:5, t : t + 1]))
 
 
@@ -280,7 +280,7 @@ def test_gradients(case):
         (20, 64, 96),
         [
             dict(),
-            dict(rope_first=True, head_major=False),
+            dict(rope_first=True, output_layout="BLHD"),
             dict(traditional=True, dims=8, offset=mx.array([5, -3])),
             dict(weight_offset=1.0, scale=0.5, base=100.0),
         ],
@@ -307,7 +307,7 @@ def test_no_gradient_of_angles():
     freqs = mx.arange(1.0, 9.0)
 
     def f(freqs):
-        return mlx_norms.norm_rope(x, weight, freqs=freqs).sum()
+        return norm_rope(x, weight, freqs=freqs).sum()
 
     with pytest.raises(ValueError, match="vjp for offset or freqs is not supported"):
         mx.grad(f)(freqs)
@@ -319,7 +319,7 @@ def test_vmap(backend):
     freqs = mx.arange(1.0, 17.0)
     scalars, several = mx.array([4, -2, 9]), mx.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]])
     one_each, weights = scalars[:, None], mx.stack([weight, weight + 1, -weight])
-    of = mlx_norms.norm_rope
+    of = norm_rope
     cases = {
         "x": (lambda x: of(x, weight, offset=5), (0,), (x,)),
         "axis": (lambda x: of(x, weight, offset=5), (1,), (x.swapaxes(0, 1),)),
@@ -338,7 +338,7 @@ def test_vmap(backend):
             (0, 0),
             (x, mx.stack([freqs, 2 * freqs, 3 * freqs])),
         ),
-        "first": (lambda x: of(x, weight, rope_first=True, head_major=False), (0,), (x,)),
+        "first": (lambda x: of(x, weight, rope_first=True, output_layout="BLHD"), (0,), (x,)),
     }
     for name, (f, axes, given) in cases.items():
         got = mx.vmap(f, in_axes=axes)(*given)
@@ -357,17 +357,15 @@ def test_compiled():
     more = normal((3, 8, 4, 64), mx.float16, seed=8)
 
     def f(x, offset):
-        return mlx_norms.norm_rope(x, weight, offset=offset)
+        return norm_rope(x, weight, offset=offset)
 
     for shapeless in (False, True):
         compiled = mx.compile(f, shapeless=shapeless)
         for of, offset in itertools.product((x, x[:, :1], more), (0, 5, -7)):
             assert_same_bits(compiled(of, mx.array(offset)), f(of, offset), f"{shapeless}")
-    scaled = mx.compile(
-        lambda x: [mlx_norms.norm_rope(x, weight, scale=s, offset=1) for s in (1.0, 2.0)]
-    )
+    scaled = mx.compile(lambda x: [norm_rope(x, weight, scale=s, offset=1) for s in (1.0, 2.0)])
     for y, s in zip(scaled(x), (1.0, 2.0), strict=True):
-        assert_same_bits(y, mlx_norms.norm_rope(x, weight, scale=s, offset=1))
+        assert_same_bits(y, norm_rope(x, weight, scale=s, offset=1))
 
 
 def test_gradients_compiled_without_shapes():
@@ -376,7 +374,7 @@ def test_gradients_compiled_without_shapes():
     for first in (False, True):
 
         def loss(x, weight, offset, first=first):
-            y = mlx_norms.norm_rope(x, weight, offset=offset, rope_first=first)
+            y = norm_rope(x, weight, offset=offset, rope_first=first)
             return (y * y * y).sum()
 
         gradients = mx.grad(loss, argnums=[0, 1])
@@ -389,10 +387,10 @@ def test_of_two_equal_nodes():
     """Which compile may merge, and no other."""
     x, weight = one((1, 4, 2, 16), mx.float32)
     options = [dict(), dict(), dict(traditional=True), dict(dims=8), dict(base=10.0)]
-    options += [dict(rope_first=True), dict(head_major=False), dict(eps=0.5)]
+    options += [dict(rope_first=True), dict(output_layout="BLHD"), dict(eps=0.5)]
 
     def f(x):
-        return [mlx_norms.norm_rope(x, weight, offset=3, **o) for o in options]
+        return [norm_rope(x, weight, offset=3, **o) for o in options]
 
     for a, b in zip(mx.compile(f)(x), f(x), strict=True):
         assert_same_bits(a, b)
@@ -402,9 +400,32 @@ def refused(*words, op="norm_rope"):
     return pytest.raises(ValueError, match=rf"^\[{op}\] " + ".*".join(["", *words]))
 
 
+@pytest.mark.parametrize("output_layout", ["BHLD", "BLHD"])
+def test_either_layout_has_the_same_bits(output_layout):
+    """Of heads before tokens, as mx.fast.rope reads them, too, in place."""
+    for dtype in DTYPES:
+        q, k, q_weight, k_weight = tensors((2, 5, 6, 64), dtype, kv_heads=3)
+        options = dict(offset=3, output_layout=output_layout)
+        heads_first = [mx.contiguous(a.swapaxes(1, 2)) for a in (q, k)]
+        got = norm_rope(heads_first[0], q_weight, layout="BHLD", **options)
+        assert_same_bits(got, norm_rope(q, q_weight, **options))
+        both = qk_norm_rope(*heads_first, q_weight, k_weight, layout="BHLD", **options)
+        wanted = qk_norm_rope(q, k, q_weight, k_weight, **options)
+        for got, y in zip(both, wanted, strict=True):
+            assert_same_bits(got, y)
+
+
+def test_a_layout_and_an_offset_are_asked_for():
+    x = mx.ones((1, 4, 4, 16))
+    with pytest.raises(TypeError, match="layout"):
+        mlx_norms.norm_rope(x, None, offset=0)
+    with pytest.raises(TypeError, match="offset"):
+        mlx_norms.norm_rope(x, None, layout="BHLD")
+
+
 def test_errors():
     x, w = mx.ones((2, 3, 4, 16)), mx.ones(16)
-    of = mlx_norms.norm_rope
+    of = norm_rope
     for bad in (mx.ones((3, 4, 16)), mx.ones((1, 2, 3, 4, 16)), mx.ones(16)):
         with refused("x must have 4 axes"):
             of(bad, w)
@@ -429,15 +450,18 @@ def test_errors():
     with refused("offset must be an integer", "bool"):
         of(x, w, offset=True)
     with refused("offset must be an integer", "bool", op="qk_norm_rope"):
-        mlx_norms.qk_norm_rope(x, x, w, w, offset=False)
-    for base in (10000.0, 500.0):
-        with refused("Only one of base or freqs"):
-            of(x, w, base=base, freqs=mx.ones(8))
+        qk_norm_rope(x, x, w, w, offset=False)
+    with refused("Only one of base or freqs"):
+        of(x, w, base=500.0, freqs=mx.ones(8))
+    with refused("layout must be", '"BDLH"'):
+        of(x, w, layout="BDLH")
+    with refused("output_layout must be", '"HLD"'):
+        of(x, w, output_layout="HLD")
     with refused("Neither base nor freqs"):
         of(x, w, base=None)
     with refused("freqs", r"\(8\)", r"\(4\)"):
         of(x, w, freqs=mx.ones(4))
-    both = mlx_norms.qk_norm_rope
+    both = qk_norm_rope
     with refused("k must have q's shape", op="qk_norm_rope"):
         both(x, mx.ones((2, 3, 4, 8)), w, w)
     with refused("k must have q's dtype", op="qk_norm_rope"):

@@ -30,7 +30,7 @@ def arrays_of(shape, dtype, *, others=None, without=(), seed=0, std=1.0):
 def dtypes_of(arrays, dtype=None):
     """Of the normalized output and of the sum."""
     total = result_type(arrays["x"].dtype, arrays["residual"].dtype)
-    return dtype or total, total
+    return dtype or arrays["x"].dtype, total
 
 
 def cotangents_of(arrays, dtype=None):
@@ -51,6 +51,7 @@ def chain(arrays, *, clamp=False, rounding=None, dtype=None, **options):
     h = h.astype(dtypes_of(arrays)[1])
     if clamp and h.dtype == mx.float16:
         h = mx.where(mx.isnan(h), h, mx.clip(h, -oracle.F16_MAX, oracle.F16_MAX).astype(h.dtype))
+    dtype = dtypes_of(arrays, dtype)[0]
     return [mlx_norms.rms_norm(h, arrays.get("weight"), dtype=dtype, **options), h]
 
 

@@ -91,7 +91,7 @@ class Norm:
         return result_type(arrays["x"].dtype, arrays["residual"].dtype)
 
     def out_dtype(self, arrays):
-        return self.dtype or self.sum_dtype(arrays)
+        return self.dtype or arrays["x"].dtype
 
     @property
     def is_early(self):

@@ -17,6 +17,18 @@ from .oracle import Truth, exact, round_to, smallest, unit_roundoff
 U = 2.0**-24
 
 
+LAID = dict(layout="BLHD", offset=0)
+
+
+def norm_rope(x, weight, *args, **options):
+    """The op, of tokens before heads and without an offset if no other is given."""
+    return mlx_norms.norm_rope(x, weight, *args, **LAID | options)
+
+
+def qk_norm_rope(*args, **options):
+    return mlx_norms.qk_norm_rope(*args, **LAID | options)
+
+
 @dataclass
 class Case:
     """Options of norm_rope or qk_norm_rope, as they are passed.
@@ -120,12 +132,12 @@ class Case:
         y, slack = self.normalized(y, slack, weight, factor, dtype)
         if rotates and not first:
             y, slack = self.rotated(y, slack, dtype)
-        if self.get("head_major", True):
+        if self.get("output_layout", "BHLD") == "BHLD":
             y, slack = y.swapaxes(1, 2), slack.swapaxes(1, 2)
         return Truth(y, slack, dtype, f"{x.shape} {dtype} {self.options}")
 
     def call(self, x, weight=None):
-        return mlx_norms.norm_rope(x, weight, **self.options)
+        return norm_rope(x, weight, **self.options)
 
     def check(self, x, weight=None):
         __tracebackhide__ = True
@@ -135,7 +147,7 @@ class Case:
         """Those of x and weight, in float64."""
         x, w, g = exact(x), exact(weight), exact(cotangent)
         none = np.zeros(x.shape)
-        g = g.swapaxes(1, 2) if self.get("head_major", True) else g
+        g = g.swapaxes(1, 2) if self.get("output_layout", "BHLD") == "BHLD" else g
         first = self.get("rope_first", False)
         of = self.rotated(x, none, mx.float32)[0] if first else x
         g = g if first else self.rotated(g, none, mx.float32, back=True)[0]

@@ -16,12 +16,18 @@ assert_type(mlx_norms.rms_norm(x, gate=x, activation="silu", rounding="late"), m
 assert_type(mlx_norms.layer_norm(x, scale=0.5, shift=w, dtype=mx.bfloat16), mx.array)
 assert_type(mlx_norms.l2_norm(x, stream=mx.cpu), mx.array)
 assert_type(mlx_norms.add_rms_norm(x, x, w, factor=2.0), tuple[mx.array, mx.array])
-assert_type(mlx_norms.qk_norm(x, x), tuple[mx.array, mx.array])
-assert_type(mlx_norms.rms_norms([x, x], (None, x), scales=[1, 0.5]), list[mx.array])
+assert_type(mlx_norms.rms_norms([x, x], [w, w]), list[mx.array])
+assert_type(mlx_norms.rms_norms([x, x], (None, x), multipliers=[1, 0.5]), list[mx.array])
 assert_type(mlx_norms.l2_norms((x, x), [1.0, 2.0], stream=mx.cpu), list[mx.array])
-assert_type(mlx_norms.norm_rope(x, w, offset=x, base=None, freqs=w), mx.array)
-assert_type(mlx_norms.qk_norm_rope(x, x, None, None, dims=8), tuple[mx.array, mx.array])
-assert_type(mlx_norms.qk_norm_rope(x, x, w, w, v=x), tuple[mx.array, mx.array, mx.array])
+assert_type(mlx_norms.norm_rope(x, w, layout="BLHD", offset=x, freqs=w), mx.array)
+assert_type(
+    mlx_norms.qk_norm_rope(x, x, None, None, layout="BLHD", offset=0, dims=8),
+    tuple[mx.array, mx.array],
+)
+assert_type(
+    mlx_norms.qk_norm_rope(x, x, w, w, layout="BHLD", offset=3, v=x),
+    tuple[mx.array, mx.array, mx.array],
+)
 assert_type(mlx_norms.group_norm(x, 4, activation="gelu"), mx.array)
 assert_type(mlx_norms.matmul(x, x.T, kernel="auto"), mx.array)
 

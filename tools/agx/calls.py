@@ -97,8 +97,8 @@ def calls() -> Iterator[Call]:
 # Names in tables of figures, and those of the table of ops.
 _NORMS = {
     **dict.fromkeys(("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm")),
-    "head_rms_norm": "head_rms_norm HD",
-    "qk_norm": "qk_norm HD",
+    "head_rms_norm": "rms_norm heads HD",
+    "qk_norm": "rms_norms heads HD",
     "l2_norm": "l2_norm bounded",
     "norm_add_norm": None,
     "modulated_layer_norm": "layer_norm bare scale B1D",

@@ -35,8 +35,8 @@ OF_PARAMETERS = {
 # Names in the page, and those of the table of ops.
 NORMS = {
     **dict.fromkeys(("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm")),
-    "head_rms_norm": "head_rms_norm HD",
-    "qk_norm": "qk_norm HD",
+    "rms_norm of heads": "rms_norm heads HD",
+    "rms_norms of heads": "rms_norms heads HD",
     "rms_norm, axis 1": "rms_norm axis 1",
     "layer_norm, axis 1": "layer_norm axis 1",
     "l2_norm": "l2_norm bounded",
@@ -72,7 +72,7 @@ def measure() -> str:
             op = OPS[name or label]
             arrays = list(arrays_of(op, length))
             mx.eval(arrays)
-            rows = ROWS * (2 if label == "qk_norm" else 1)
+            rows = ROWS * (2 if label == "rms_norms of heads" else 1)
             for of, part in zip(
                 (label, f"{label}, backward"), forward_and_backward(simulator, op.ours(), arrays)
             ):

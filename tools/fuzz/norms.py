@@ -30,7 +30,7 @@ class Stock:
         steps = Steps(widest(rows[0], *(given.get(n) for n in ("residual", "residual2"))))
         if op.adds:
             steps.first_sum = widest(given["x"], given["residual"])
-            dtypes = [steps.sum] * 2
+            dtypes = [given["x"].dtype, steps.sum]
         if widens:
             dtypes[0] = widest(*arrays)
             dtypes[1:] = dtypes[1:] if op.adds else [dtypes[0]] * (len(dtypes) - 1)

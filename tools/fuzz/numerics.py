@@ -15,7 +15,8 @@ from .layouts import laid_out
 from .magnitudes import row_values, values_of_rows
 from .norm_check import failure
 
-HEADS = ("head_rms_norm", "qk_norm")
+OF_HEADS, OF_TWO = "rms_norm of heads", "rms_norms of heads"
+HEADS = (OF_HEADS, OF_TWO)
 LINEAR = linear_case.OPS
 QUANTIZED = "quantized_matmul"
 L2 = "l2_norm"
@@ -26,7 +27,7 @@ EPS = (1e-5, 1e-6, 1e-12, 0.5, 0.0)
 
 @dataclass(frozen=True)
 class Call:
-    """An op with its options, arrays and cotangents; for qk_norm, both halves.
+    """An op with its options, arrays and cotangents; for several norms, each of them.
 
     Attributes:
         cases: (norm, arrays, cotangents) of each norm that the call computes.
@@ -64,8 +65,8 @@ def generate(seed, backend):
     if op == QUANTIZED:
         return Call(op, [quantized_call(rng, rows, length)])
     if op in HEADS:
-        heads = [int(rng.integers(1, 5)) for _ in range(1 + (op == "qk_norm"))]
-        norm = replace(norm_of(rng, "head_rms_norm"), clamp=False)
+        heads = [int(rng.integers(1, 5)) for _ in range(1 + (op == OF_TWO))]
+        norm = replace(norm_of(rng, "rms_norm"), clamp=False)
         dtype = DTYPES[rng.integers(3)]
         shared = rng.random() < 0.5
         has = norm.weight_offset != 0 or rng.random() < 0.8
@@ -243,8 +244,8 @@ def check(call, backend):
             return group_numerics.failures(call.cases[0]) + backend.faults()
         if call.op in LINEAR:
             return linear_check.check(call.cases[0], backend)
-        if call.op == "qk_norm":
-            outputs = qk_outputs(call.cases)
+        if call.op == OF_TWO:
+            outputs = outputs_of_two(call.cases)
         elif call.axis != -1:
             outputs = [axis_outputs(call)]
         else:
@@ -288,16 +289,17 @@ def axis_outputs(call):
     return mx.vjp(of_rows, list(arrays.values()), cotangents)
 
 
-def qk_outputs(cases):
+def outputs_of_two(cases):
     """The values and gradients of both norms, from one call."""
     (norm, q, q_cots), (_, k, k_cots) = cases
-    options = {n: v for n, v in norm.options.items() if n != "clamp"}
+    taken = ("eps", "weight_offset", "rounding", "dtype")
+    options = {n: v for n, v in norm.options.items() if n in taken}
     flat = [*q.values(), *k.values()]
 
     def both(*flat):
         q_w, k_w = flat[1 : len(q)], flat[len(q) + 1 :]
         weights = q_w[0] if q_w else None, k_w[0] if k_w else None
-        return mlx_norms.qk_norm(flat[0], flat[len(q)], *weights, **options)
+        return mlx_norms.rms_norms([flat[0], flat[len(q)]], weights, **options)
 
     values, gradients = mx.vjp(both, flat, [*q_cots, *k_cots])
     return [(values[:1], gradients[: len(q)]), (values[1:], gradients[len(q) :])]

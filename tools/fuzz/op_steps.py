@@ -10,8 +10,7 @@ ROWS = ("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm", "norm_add_no
 IMAGES = ("group_norm", "instance_norm", "batch_norm")
 # The fewest axes of the first array.
 LEAST = dict.fromkeys((*ROWS, "rms_norms", "l2_norms"), 1)
-LEAST |= dict.fromkeys(("head_rms_norm", "head_layer_norm", "qk_norm", "group_norm"), 2)
-LEAST |= dict(batch_norm=2, instance_norm=3)
+LEAST |= dict(group_norm=2, batch_norm=2, instance_norm=3)
 
 
 def drawn():
@@ -59,7 +58,8 @@ class our_op:
         function = draw.one_of(OF_FUNCTION)
         op = OPS[draw.one_of(OF_FUNCTION[function])]
         options = dict(eps=draw.one_of(EPS))
-        least = max(LEAST[function], 2 if "axis" in op.options else 1)
+        has_two = "axis" in op.options or "H" in op.axes[op.inputs[0]]
+        least = max(LEAST[function], 2 if has_two else 1)
         numbers = [draw.value(lambda a: a.ndim >= least and a.size > 0)]
         x = draw.values[numbers[0]]
         shape = x.shape

@@ -85,6 +85,9 @@ class Walk:
         promise = max([promise, *(inner.of(n) for n in step.body.results)])
         if step.kind == "derivative" and inner.has_norm(step.body):
             promise = Promise.CLOSE
+        if step.kind == "batched" and any("axis" in inner.options for inner in step.body.steps):
+            # With a weight for each example it is composed of operations: a written norm.
+            promise = Promise.CLOSE
         if step.kind == "compiled":
             promise = max(promise, self.compiled)
         return [promise] * len(step.outputs)

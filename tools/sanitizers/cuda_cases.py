@@ -222,7 +222,7 @@ def rope(d, options):
     q, k, q_weight, k_weight = rope_case.tensors((2, 5, 6, d), BF16, kv_heads=2)
     case = rope_case.Case(options, gpu=mx.default_device() == mx.gpu)
     v = normal((2, 5, 2, d), BF16, seed=5)
-    y = mlx_norms.qk_norm_rope(q, k, q_weight, k_weight, v=v, **options)
+    y = rope_case.qk_norm_rope(q, k, q_weight, k_weight, v=v, **options)
     case.truth(q, q_weight).check(y[0])
     case.truth(k, k_weight).check(y[1])
     case.truth(v, rotates=False).check(y[2])

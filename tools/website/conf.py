@@ -39,12 +39,6 @@ html_copy_source = False
 html_math_renderer = "mathml"
 
 
-def without_headers(app, kind, name, obj, options, lines):
-    """An op's docstring begins with a header for each of its signatures, which stand above it."""
-    if type(obj).__name__ == "Function" and "" in lines:
-        del lines[: lines.index("") + 1]
-
-
 def math(display):
     """MathML, which needs neither a script nor a network."""
 
@@ -59,5 +53,4 @@ def math(display):
 
 def setup(app):
     app.add_lexer("metal", CppLexer)
-    app.connect("autodoc-process-docstring", without_headers, priority=100)  # before napoleon
     app.add_html_math_renderer("mathml", (math("inline"), None), (math("block"), None))

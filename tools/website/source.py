@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 # What stands in the sidebar, in this order; a folder's pages under the page of its name.
 CONTENTS = {
     "Use": [
+        "docs/ops.md",
         "docs/gallery.md",
         "docs/patching.md",
         "docs/not_faster.md",
@@ -34,7 +35,7 @@ CONTENTS = {
 }
 BESIDE = ["LICENSE", "docs/speed_dark.svg", "docs/speed_light.svg"]
 
-OPS = [name for name in mlx_norms.__all__ if type(getattr(mlx_norms, name)).__name__ == "Function"]
+OPS = mlx_norms.ops.__all__
 PATCHING = ["patch", "patched", "unpatch", "is_patched", "fuse", "report", "Report"]
 ERRORS = ["UnsupportedMLX"]
 

@@ -23,16 +23,6 @@ int channel_axis(const char* op, const mx::array& x, int axis) {
   return from_end == -1 ? 0 : from_end;
 }
 
-void refuse_beside_axis(
-    const char* op,
-    std::initializer_list<std::pair<const char*, bool>> given) {
-  for (auto [name, is_given] : given) {
-    if (is_given) {
-      refuse(op, std::string("axis must be the last one with ") + name + ".");
-    }
-  }
-}
-
 void check_channels(const char* op, int axis, const NormInputs& in) {
   check_dtype(op, "x", in.x().dtype());
   auto check = [&](const char* name, const mx::array* a) {

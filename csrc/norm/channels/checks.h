@@ -2,9 +2,6 @@
 
 #pragma once
 
-#include <initializer_list>
-#include <utility>
-
 #include "csrc/norm/spec.h"
 
 namespace mlx_norms {
@@ -12,12 +9,6 @@ namespace mlx_norms {
 // The axis counted from the end, or 0 if it is the last one. Throws
 // std::invalid_argument if x has no such axis.
 int channel_axis(const char* op, const mx::array& x, int axis);
-
-// Throws std::invalid_argument if an argument, by its name, is given: none of
-// these goes with an axis that is not the last one.
-void refuse_beside_axis(
-    const char* op,
-    std::initializer_list<std::pair<const char*, bool>> given);
 
 // Throws std::invalid_argument unless weight and bias fit x's channels.
 void check_channels(const char* op, int axis, const NormInputs& in);

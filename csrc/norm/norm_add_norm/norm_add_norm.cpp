@@ -9,6 +9,7 @@
 #include "csrc/norm/checks.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/few_rows.h"
+#include "csrc/norm/ops.h"
 #include "csrc/op/define_node.h"
 
 namespace mlx_norms {
@@ -186,51 +187,43 @@ std::optional<Call<NormAddNorm>> NormAddNorm::batched(
   return {{*this, std::move(batch)}};
 }
 
-std::pair<mx::array, mx::array> norm_add_norm(
-    const mx::array& x,
-    const mx::array& residual,
-    const mx::array* post_weight,
-    const mx::array* weight,
-    float eps,
-    float weight_offset,
-    bool clamp,
-    const std::optional<std::string>& rounding,
-    const OptionalTerm& factor,
-    std::optional<mx::Dtype> dtype,
-    mx::StreamOrDevice stream) {
+TwoArrays norm_add_norm(const NormArguments& a) {
   const char* op = "norm_add_norm";
-  auto* by = factor ? std::get_if<mx::array>(&*factor) : nullptr;
+  const auto& x = *a.x;
+  auto* factor = a.factor ? std::get_if<array>(&*a.factor) : nullptr;
   NormInputs of_sum{
-      {kX, &x}, {kResidual, &residual}, {kWeight, weight}, {kFactor, by}};
+      {kX, &x},
+      {kResidual, a.residual},
+      {kWeight, a.weight},
+      {kFactor, factor}};
   check_inputs(op, of_sum);
-  if (post_weight) {
-    check_vector(op, "post_weight", *post_weight, x);
+  if (a.post_weight) {
+    check_vector(op, "post_weight", *a.post_weight, x);
   }
-  if (weight_offset != 0.0f && !post_weight) {
+  if (a.weight_offset != 0.0f && !a.post_weight) {
     refuse(
         op,
-        "weight_offset is " + text(weight_offset) +
+        "weight_offset is " + text(a.weight_offset) +
             " but there is no post_weight to add it to.");
   }
-  auto norm = spec_of(op, /* center= */ false, of_sum, eps, weight_offset);
-  if (dtype) {
-    check_dtype(op, "dtype", *dtype);
+  auto norm = spec_of(op, /* center= */ false, of_sum, a.eps, a.weight_offset);
+  if (a.dtype) {
+    check_dtype(op, "dtype", *a.dtype);
   }
   NormAddNormSpec spec{
-      .post_weight = post_weight != nullptr,
-      .weight = weight != nullptr,
-      .factor = by != nullptr,
-      .number = number_of(factor, x.dtype()),
-      .clamp = clamp,
-      .rounding = parse_rounding(op, rounding, weight_offset),
+      .post_weight = a.post_weight != nullptr,
+      .weight = a.weight != nullptr,
+      .factor = factor != nullptr,
+      .number = number_of(a.factor, x.dtype()),
+      .clamp = a.clamp,
+      .rounding = parse_rounding(op, a.rounding, a.weight_offset),
       .weight_offset = norm.weight_offset,
       .eps = norm.eps};
-  NormAddNormInputs in(x, residual, post_weight, weight, by);
-  auto sum_dtype = in.sum_dtype();
+  NormAddNormInputs in(x, *a.residual, a.post_weight, a.weight, factor);
   auto outputs = make(
-      NormAddNorm{spec, {dtype.value_or(sum_dtype), sum_dtype}},
+      NormAddNorm{spec, {a.dtype.value_or(x.dtype()), in.sum_dtype()}},
       in.arrays(),
-      mx::to_stream(stream));
+      mx::to_stream(a.stream));
   return {std::move(outputs[0]), std::move(outputs[1])};
 }
 

@@ -8,11 +8,8 @@
 #pragma once
 
 #include <optional>
-#include <string>
-#include <utility>
 
 #include "csrc/norm/norm.h"
-#include "csrc/norm/ops.h"
 
 namespace mlx_norms {
 
@@ -194,20 +191,5 @@ struct NormAddNormVJP {
   NormVJP of_x() const;
   NormVJP of_sum() const;
 };
-
-// The op as a C++ function; the Python docstring in csrc/python says what the
-// arguments are.
-std::pair<mx::array, mx::array> norm_add_norm(
-    const mx::array& x,
-    const mx::array& residual,
-    const mx::array* post_weight,
-    const mx::array* weight,
-    float eps,
-    float weight_offset,
-    bool clamp,
-    const std::optional<std::string>& rounding,
-    const OptionalTerm& factor,
-    std::optional<mx::Dtype> dtype,
-    mx::StreamOrDevice stream);
 
 } // namespace mlx_norms

@@ -1,0 +1,57 @@
+// Copyright © 2026 mlx_norms contributors
+
+#include "csrc/python/arguments.h"
+
+#include <new>
+#include <stdexcept>
+
+namespace nb = nanobind;
+
+namespace mlx_norms {
+
+const array* array_in(PyObject* given) {
+  static auto* type = reinterpret_cast<PyTypeObject*>(nb::type<array>().ptr());
+  bool is_array =
+      Py_TYPE(given) == type || PyType_IsSubtype(Py_TYPE(given), type);
+  return is_array && nb::inst_ready(given) ? nb::inst_ptr<array>(given)
+                                           : nullptr;
+}
+
+void refuse_type(
+    const char* op,
+    const char* argument,
+    const char* wanted,
+    PyObject* given) {
+  PyErr_Format(
+      PyExc_TypeError,
+      "[%s] %s must be %s but is %s.",
+      op,
+      argument,
+      wanted,
+      Py_TYPE(given)->tp_name);
+  throw nb::python_error();
+}
+
+void refuse_call(const char* op, const char* what, PyObject* keyword) {
+  keyword ? PyErr_Format(PyExc_TypeError, "[%s] %s %R.", op, what, keyword)
+          : PyErr_Format(PyExc_TypeError, "[%s] %s.", op, what);
+  throw nb::python_error();
+}
+
+void set_error() {
+  try {
+    throw;
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const std::invalid_argument& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const std::out_of_range& error) {
+    PyErr_SetString(PyExc_IndexError, error.what());
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+}
+
+} // namespace mlx_norms

@@ -309,8 +309,9 @@ def _lists(weights, biases, op: str):
     if biases is None:
         return one, lists, None
     if one != isinstance(biases, mx.array):
-        wanted = "mx.array or None, as weights is one" if one else "a list or None, as weights is"
-        raise TypeError(f"[{op}] biases must be {wanted}, but is {type(biases).__name__}.")
+        wanted = "mx.array" if one else "a list"
+        given = f"as weights is one, but is {type(biases).__name__}"
+        raise TypeError(f"[{op}] biases must be {wanted} or None, {given}.")
     return one, lists, [biases] if one else biases
 
 

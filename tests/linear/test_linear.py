@@ -744,8 +744,13 @@ def test_numbers_of_weights_and_biases(op):
         refuses(op, change, "weights", "1 to 4", str(n))
     for n in (0, 1, 3):
         refuses(op, {"biases": [None] * n}, "biases", "2 weights", str(n))
-    refuses(op, {"biases": mx.ones(5)}, "biases", "list")
-    refuses(op, {"weights": mx.ones((5, 64)), "biases": [mx.ones(5)]}, "biases", "an array")
+    f, one = getattr(mlx_norms, op), {"weights": mx.ones((5, 64)), "biases": [mx.ones(5)]}
+    for change, wanted in (
+        ({"biases": mx.ones(5)}, "a list or None, as weights is one"),
+        (one, "mx.array"),
+    ):
+        with pytest.raises(TypeError, match=rf"^\[{op}\] biases must be {wanted}"):
+            f(**arguments(op) | change)
 
 
 @pytest.mark.parametrize("op", OPS)

@@ -65,7 +65,7 @@ def chain(norm, arrays, outer_first=False):
     if factor is not None:
         first = (residual + factor * x).astype(norm.first_sum_dtype(arrays))
     h = residual2 + first if outer_first else first + residual2
-    one = Norm(norm.op.removeprefix("add_"), dtype=norm.dtype, rounding=norm.rounding)
+    one = Norm(norm.op.removeprefix("add_"), dtype=norm.out_dtype(arrays), rounding=norm.rounding)
     ours = ("x", "residual", "residual2", "factor")
     return [*one({"x": h, **{n: a for n, a in arrays.items() if n not in ours}}), h]
 
@@ -130,7 +130,7 @@ def test_what_is_refused(op):
         f(x, x, residual2=x[0])
     with pytest.raises(ValueError, match=rf"^\[{op}\] residual2\b.*float32, float16 or bfloat16"):
         f(x, x, residual2=x.astype(mx.int32))
-    with pytest.raises(ValueError, match=rf"^\[{op}\] clamp must be False with a residual2"):
+    with pytest.raises(ValueError, match=rf"^\[{op}\] clamp must be False with residual2"):
         f(x, x, residual2=x, clamp=True)
     with pytest.raises(TypeError):
         f(x, x, residual2=1.0)

@@ -34,7 +34,10 @@ def jittered(norm, seed, times=1):
         y = y * (1 + amount * signs())
         size = mx.array(1.0) if weight is None else mx.abs(weight)
         y = y + amount * signs() * of_no_value(x, size * slope(x, eps, bias))
-        if bias:  # the terms of a layer norm may cancel
+        if bias:  # the terms of a layer norm may cancel, and its mean is rounded
+            y = y + times * INPUT * signs() * mx.stop_gradient(
+                size * largest(x) * slope(x, eps, bias)
+            )
             size = size if bias[0] is None else size + mx.abs(bias[0])
             y = y + amount * signs() * mx.stop_gradient(size)
             y = y * of_squares(x)
@@ -65,6 +68,10 @@ def slope(x, eps, bias):
     if bias:
         x = x - x.mean(-1, keepdims=True)
     return mx.rsqrt((x * x).mean(-1, keepdims=True) + eps)
+
+
+def largest(x):
+    return mx.abs(x).max(-1, keepdims=True) if x.size else x
 
 
 def of_squares(x):

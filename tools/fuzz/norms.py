@@ -28,6 +28,8 @@ class Stock:
         rows = [a for name, a in given.items() if name in ("x", "q", "k", "z")]
         dtypes = [a.dtype for a in rows]
         steps = Steps(widest(rows[0], *(given.get(n) for n in ("residual", "residual2"))))
+        if op.function == "norm_add_norm" and not op.options.get("weight_offset"):
+            steps.first_norm = rows[0].dtype
         if op.adds:
             steps.first_sum = widest(given["x"], given["residual"])
             dtypes = [given["x"].dtype, steps.sum]
@@ -43,6 +45,7 @@ class Steps:
 
     def __init__(self, sum):
         self.sum = self.first_sum = sum  # dtypes
+        self.first_norm = None  # that to which an op rounds its first norm as it goes
 
     def total(self, x, *others):
         for other, dtype in zip(others, (self.first_sum, self.sum), strict=False):
@@ -51,8 +54,10 @@ class Steps:
             x = (x + other).astype(dtype)
         return x
 
-    @staticmethod
-    def rms(x, weight=None, *, eps):
+    def rms(self, x, weight=None, *, eps):
+        dtype, self.first_norm = self.first_norm, None
+        if dtype and weight is not None:
+            return (mx.fast.rms_norm(x, None, eps) * weight).astype(dtype)
         return mx.fast.rms_norm(x, weight, eps)
 
     @staticmethod

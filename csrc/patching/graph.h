@@ -113,6 +113,13 @@ class Graph {
     return node && node->taken;
   }
 
+  // Whether it is asked for, or anything takes it after what is planned.
+  bool is_used(const array& a) const {
+    return is_root(a) || is_taken(a) || !all_takers(a, [this](auto& taker) {
+             return rewrite_of(taker) != nullptr;
+           });
+  }
+
   // An output of the only operation that takes `a`, once, if nothing is planned
   // for it; null: others do, too, as what is planned, or `a` is kept.
   const array* sole_taker(const array& a, Ask ask) const;

@@ -32,14 +32,6 @@ Added added_to(const array& product, const Graph& graph) {
   return {in[0].id() == product.id() ? &in[1] : &in[0], sum};
 }
 
-// Whether anything takes it after what is planned.
-bool is_used(const array& product, const Graph& graph) {
-  return graph.is_root(product) || graph.is_taken(product) ||
-      !graph.all_takers(product, [&](const array& taker) {
-        return graph.rewrite_of(taker) != nullptr;
-      });
-}
-
 bool take(const array& product, Graph& graph) {
   auto form = stored_form(product);
   const auto& in = product.inputs();
@@ -47,7 +39,7 @@ bool take(const array& product, Graph& graph) {
   if (!form || product.is_tracer() || graph.rewrite_of(product) ||
       !is_faster(*form, in[1], in[0].size() / in[0].shape(-1), stream) ||
       !std::all_of(in.begin() + 1, in.end(), is_readable) ||
-      !is_used(product, graph)) {
+      !graph.is_used(product)) {
     return false;
   }
   auto added = added_to(product, graph);

@@ -28,27 +28,29 @@ bool is_given(const array& a, int walk = 8) {
 
 using Ids = std::vector<std::uintptr_t>;
 
-// The nodes from which a norm's x is computed by one operation after another,
-// none of them a norm, whose other inputs are given; the nearest first. Of two
-// norms from one source neither needs the other.
-Ids sources_of(const array& norm) {
+// The nodes from which, after all that is planned, a norm's x is computed by
+// one operation after another, none of them a norm, whose other inputs are
+// given; the nearest first. Of two norms from one source neither needs the
+// other.
+Ids sources_of(const Graph& graph, const array& norm) {
   constexpr size_t kFarAbove = 6; // nodes
   Ids ids;
   auto* a = &norm.inputs()[0];
   while (ids.size() < kFarAbove) {
     ids.push_back(node_id(*a));
-    if (!is_pending(*a) || op_of<Norm>(*a) || a->inputs().empty()) {
+    const auto& inputs = graph.inputs_of(*a);
+    if (!is_pending(*a) || op_of<Norm>(*a) || inputs.empty()) {
       break;
     }
     const array* only = nullptr;
-    for (const auto& in : a->inputs()) {
+    for (const auto& in : inputs) {
       bool another = !is_given(in);
       if (another && only) {
         return ids;
       }
       only = another ? &in : only;
     }
-    a = only ? only : &a->inputs()[0];
+    a = only ? only : &inputs[0];
   }
   return ids;
 }
@@ -212,7 +214,7 @@ std::vector<Group> groups_of(const Graph& graph, F is_left_out) {
     if (!is_joinable(*a) || !has_given_weight(*a) || is_left_out(*a)) {
       continue;
     }
-    Candidate norm{a, sources_of(*a)};
+    Candidate norm{a, sources_of(graph, *a)};
     auto first = groups.end() - std::min(groups.size(), kWindow);
     auto group = std::find_if(
         first, groups.end(), [&](const Group& of) { return of.takes(norm); });
@@ -237,7 +239,8 @@ void plan_side_by_side(
     Graph& graph,
     const std::unordered_set<std::uintptr_t>& left_out) {
   auto groups = groups_of(graph, [&](const array& a) {
-    return graph.rewrite_of(a) || left_out.contains(a.id());
+    return graph.rewrite_of(a) || !graph.is_used(a) ||
+        left_out.contains(a.id());
   });
   for (const auto& group : groups) {
     group.plan(graph);

@@ -186,6 +186,23 @@ class TestLeft:
 
         self.check(code, normal((B, T, D), mx.float32, seed="x"))
 
+    def test_a_sum_that_becomes_computed_with_the_other(self):
+        """The sum's norm takes a weight of the one, and the sum itself is the other's source."""
+
+        def code(x, r):
+            x = mx.exp(x)
+            y, h = rms(x), x + r
+            return y, rms(h, y.mean((0, 1))), rms(h[..., :32])
+
+        self.check(code, *(normal((B, T, D), mx.float32, seed=seed) for seed in "xr"))
+
+    @pytest.mark.parametrize("projections", [False, True])
+    def test_one_that_something_else_computes(self, projections):
+        a, b = mx.split(mx.exp(normal((B, T, D), mx.float32, seed="x")), 2, axis=-1)
+        with mlx_norms.patched(projections=projections):
+            mx.eval(mx.sigmoid(rms(a)), rms(b))
+            assert mlx_norms.report().around == {"an activation after a norm": 1}
+
     def test_other_options(self):
         def code(x):
             a, b, c = mx.split(mx.exp(x)[..., :48], 3, axis=-1)

@@ -122,9 +122,9 @@ class Node final : public mx::Primitive {
     return op_.name();
   }
 
-  // Of a patched call, the period in which it is counted
-  // (csrc/patching/report.h); 0: none.
-  mutable std::atomic<uint32_t> counted_in = 0;
+  // Of a patched call, how and when it is counted (csrc/patching/report.cpp);
+  // 0: it is of none.
+  mutable std::atomic<uint32_t> counted_as = 0;
 
  private:
   Arrays mapped(const Arrays& inputs, const std::vector<int>& axes);

@@ -447,48 +447,48 @@ class Pass {
     if (!call) {
       return;
     }
-    auto operands = is_counted(a) ? take_operands(*call) : TakenOperands{};
-    if (plan(
-            around(std::move(*call), a.outputs(), sides),
-            a,
-            {},
-            operands.any || is_mlx_norm(name_of(a)))) {
-      count(Counted::Offsets, operands.offset);
-    }
+    auto operands = is_call(a) ? take_operands(*call) : TakenOperands{};
+    operands.any |= is_mlx_norm(name_of(a));
+    plan(around(std::move(*call), a.outputs(), sides), a, {}, operands);
   }
 
-  // Plans the norm `a` with what stands around it, if anything `changes`.
-  // Returns whether it did.
-  bool plan(
+  // Plans the norm `a` with what stands around it, if anything does or its
+  // operands are others.
+  void plan(
       Around around,
       const array& a,
       std::optional<Counted> written,
-      bool changes = false) {
+      TakenOperands operands = {}) {
     if (within_other_.contains(a.id())) {
       count_written(written);
-      return false;
+      return;
     }
     around.apply_rules();
     auto outcome = around.outcome();
     bool takes_sum = outcome == Counted::Fused;
-    bool is_better = written || changes || takes_sum || !around.taken().empty();
+    bool is_better =
+        written || operands.any || takes_sum || !around.taken().empty();
     if (is_better && !around.plan()) {
-      return false;
+      return;
     }
+    bool counts = is_counted(a);
     bool was_call = !written && recounted(a, outcome);
     if (!is_better) {
-      return false;
-    }
-    count(Counted::SumsOfNorms, takes_sum && !was_call);
-    count_written(written);
-    for (auto each : around.taken()) {
-      count(each);
+      return;
     }
     if (const auto& inner = around.norm_before()) {
       within_other_.insert(inner->id());
       recounted(*inner, Counted::WithOthers);
     }
-    return true;
+    if (!counts) {
+      return;
+    }
+    count(Counted::SumsOfNorms, takes_sum && !was_call);
+    count(Counted::Offsets, operands.offset);
+    count_written(written);
+    for (auto each : around.taken()) {
+      count(each);
+    }
   }
 
   // Of a norm by a call, or by MLX, as one in a function compiled before.

@@ -59,6 +59,22 @@ const Node<Norm>* node_of(const array& normalized) {
       : nullptr;
 }
 
+// What a call's node notes: how it is counted, and in which period.
+uint32_t note_of(Counted counted) {
+  return period << 8 | static_cast<uint32_t>(counted);
+}
+
+Counted counted_by(uint32_t note) {
+  return static_cast<Counted>(note & 0xff);
+}
+
+// Whether it is of this period, and of a norm that no pass has fused yet.
+bool may_move(uint32_t note) {
+  auto counted = counted_by(note);
+  return note == note_of(counted) && counted != Counted::Fused &&
+      counted != Counted::WithOthers;
+}
+
 } // namespace
 
 ReportLine line_of(Counted counted) {
@@ -81,20 +97,26 @@ void reset_counts() {
 }
 
 void mark_counted(const array& normalized) {
-  node_of(normalized)->counted_in = period.load();
+  node_of(normalized)->counted_as = note_of(Counted::Alone);
+}
+
+bool is_call(const array& normalized) {
+  auto* node = node_of(normalized);
+  return node && node->counted_as != 0;
 }
 
 bool is_counted(const array& normalized) {
-  auto* node = node_of(normalized);
-  return node && node->counted_in == period;
+  return !is_call(normalized) || may_move(node_of(normalized)->counted_as);
 }
 
 bool recount(const array& normalized, Counted counted) {
   auto* node = node_of(normalized);
-  if (!node || node->counted_in.exchange(0) != period) {
+  auto note = node ? node->counted_as.load() : 0;
+  if (!may_move(note) ||
+      !node->counted_as.compare_exchange_strong(note, note_of(counted))) {
     return false;
   }
-  count(Counted::Alone, -1);
+  count(counted_by(note), -1);
   count(counted);
   return true;
 }

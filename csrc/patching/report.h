@@ -68,10 +68,14 @@ void reset_counts();
 // Notes on a norm's node that its call has been counted as alone.
 void mark_counted(const array& normalized);
 
-// Whether it is so noted, and no pass has counted it otherwise since.
+// Whether it is so noted, at any time.
+bool is_call(const array& normalized);
+
+// Whether a pass counts what it makes of a norm: not of a call before a reset,
+// or one that a pass has fused.
 bool is_counted(const array& normalized);
 
-// Counts it as this instead, if it is; returns whether it was.
+// Counts a call as this instead, if it is so counted; returns whether it was.
 bool recount(const array& normalized, Counted counted);
 
 } // namespace mlx_norms

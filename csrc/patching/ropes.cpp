@@ -58,7 +58,7 @@ std::optional<NormOfHeads> as_norm_of_heads(
   if (!call) {
     return std::nullopt;
   }
-  bool offset = is_counted(is_before ? in : a) && take_operands(*call).offset;
+  bool offset = is_call(is_before ? in : a) && take_operands(*call).offset;
   const auto x = call->x();
   if (is_before) {
     return NormOfHeads{in, a, std::move(*call), offset, x};
@@ -275,10 +275,12 @@ class RopePass {
       return false;
     }
     for (auto* rope : ropes) {
-      count(Counted::Ropes);
-      count(Counted::RopePairs, rope != ropes[0]);
-      recount(rope->normalized, Counted::WithOthers);
-      count(Counted::Offsets, rope->offset);
+      if (is_counted(rope->normalized)) {
+        count(Counted::Ropes);
+        count(Counted::RopePairs, rope != ropes[0]);
+        count(Counted::Offsets, rope->offset);
+        recount(rope->normalized, Counted::WithOthers);
+      }
       taken_.push_back(rope->normalized);
     }
     return true;

@@ -106,6 +106,7 @@ const array* other_factor(const array& operand, const array& a) {
 
 // A norm, with the number that multiplies its result.
 struct Member {
+  const array* norm;
   array output;
   NormSpec spec;
   mx::Dtype dtype;
@@ -114,7 +115,7 @@ struct Member {
 
 Member member_of(const Graph& graph, const array& a) {
   const auto& norm = *op_of<Norm>(a);
-  Member member{a, norm.spec, norm.dtypes[0], a.inputs()};
+  Member member{&a, a, norm.spec, norm.dtypes[0], a.inputs()};
   auto* taker = graph.sole_taker(a, Ask::Holders);
   auto* other =
       taker && !norm.spec.is_multiplied() ? other_factor(a, *taker) : nullptr;
@@ -171,7 +172,8 @@ class Group {
     std::vector<NormSpec> specs;
     Dtypes dtypes;
     Rewrite rewrite;
-    for (const auto& [output, spec, dtype, inputs] : members) {
+    std::vector<const array*> joined;
+    for (const auto& [norm, output, spec, dtype, inputs] : members) {
       const auto& x = inputs[0];
       NormedTensor tensor{
           spec,
@@ -183,6 +185,7 @@ class Group {
       } else if (!together->add(tensor, backend)) {
         continue;
       }
+      joined.push_back(norm);
       specs.push_back(spec);
       dtypes.push_back(dtype);
       rewrite.old.push_back(output);
@@ -193,12 +196,12 @@ class Group {
       return;
     }
     rewrite.node = std::make_shared<Node<Norm>>(stream, norm);
-    bool added = graph.add(std::move(rewrite));
-    for (size_t i = 1; added && i < specs.size(); ++i) {
-      count(Counted::SideBySide);
+    if (!graph.add(std::move(rewrite))) {
+      return;
     }
-    for (size_t i = 0; added && i < norms_.size(); ++i) {
-      recount(*norms_[i].norm, Counted::WithOthers);
+    for (auto* each : joined) {
+      count(Counted::SideBySide, each != joined[0] && is_counted(*each));
+      recount(*each, Counted::WithOthers);
     }
   }
 

@@ -319,7 +319,7 @@ class TestCompile:
             compiled = mx.compile(lambda a: (norm(h, *parameters) @ a).sum())
             return compiled(matrix), compiled(2 * matrix), h * 2
 
-        check(f, {FUSED: 1}, others=1)
+        check(f, {FUSED: 1})
 
     def test_norm_of_the_output_of_a_compiled_sum(self, norm):
         """Each call has a graph of its own, so the next call's sum is a sum again."""

@@ -8,6 +8,7 @@ import pytest
 
 import mlx_norms
 from support import oracle
+from support.bits import assert_same_bits
 from support.inputs import normal
 from support.norm_case import DTYPES, Norm, describe, short
 from support.patched_runs import (
@@ -337,6 +338,31 @@ class TestReport:
         finally:
             mlx_norms.unpatch(model)
         assert not mlx_norms.report().is_patched
+
+    def test_a_call_counts_once(self):
+        """However often a function returns it, or computes it, compiled."""
+        w = row()
+        with mlx_norms.patched():
+            pending = mx.fast.rms_norm(rows() + rows(seed="r"), 1.0 + w, EPS)
+            again = mlx_norms.fuse(lambda: pending)
+            compiled = mx.compile(lambda h: mx.fast.rms_norm(h, w, EPS))
+            first, *others = [again() for _ in range(3)]
+            mx.eval(first, others)
+            for _ in range(3):
+                mx.eval(compiled(rows() + rows(seed="r")))
+            report = mlx_norms.report()
+        assert (report.calls, report.fused, report.offsets) == (2, 2, 1)
+        assert report.reasons == {FUSED: 2}
+        for other in others:
+            assert_same_bits(other, first)
+
+    def test_a_call_counts_in_its_own_block(self):
+        with mlx_norms.patched():
+            y = mx.fast.rms_norm(rows() + rows(seed="r"), 1.0 + row(), EPS)
+        with mlx_norms.patched():
+            mx.eval(y)
+            report = mlx_norms.report()
+        assert (report.calls, report.fused, report.offsets, report.reasons) == (0, 0, 0, {})
 
     def test_is_a_snapshot(self):
         with mlx_norms.patched():

@@ -77,6 +77,8 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/pending.cpp
     csrc/patching/products.cpp
     csrc/patching/projections.cpp
+    csrc/patching/prospects.cpp
+    csrc/patching/reader.cpp
     csrc/patching/rebuild.cpp
     csrc/patching/report.cpp
     csrc/patching/ropes.cpp

@@ -1,6 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include <algorithm>
+#include <ranges>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -12,69 +13,6 @@
 namespace mlx_norms {
 
 namespace {
-
-bool is_one_of(const array& a, std::initializer_list<std::string_view> names) {
-  return std::ranges::find(names, name_of(a)) != names.end();
-}
-
-bool is_compiled(const array& a) {
-  return is_pending(a) && dynamic_cast<mx::Compiled*>(&a.primitive());
-}
-
-bool is_norm_alone(const array& a) {
-  auto* norm = op_of<Norm>(a);
-  return norm && !norm->spec.has(kResidual);
-}
-
-// By the operations next to a norm: nearly all have nothing.
-Sides sides_of(const array& norm, const Graph& graph) {
-  auto* ours = op_of<Norm>(norm);
-  if (!ours) {
-    return {};
-  }
-  const auto& in = norm.inputs();
-  const auto& x = before_reshape(in[0]);
-  bool before = ours->spec.has(kResidual)
-      ? is_norm_alone(in[0]) || is_norm_alone(in[1])
-      : is_one_of(x, {"Add", "Multiply", "AsType"}) || is_compiled(x) ||
-          std::any_of(in.begin() + 1, in.end(), [](const array& parameter) {
-            return is_one_of(parameter, {"Add", "Full", "Broadcast"});
-          });
-  bool after = false;
-  auto look = [&](const array& taker) {
-    after |=
-        is_one_of(
-            taker,
-            {"AsType", "Multiply", "Add", "Sigmoid", "Divide", "Maximum"}) ||
-        is_compiled(taker);
-  };
-  graph.for_takers(norm, [&](const array& taker) {
-    is_reshape(name_of(taker)) ? graph.for_takers(taker, look) : look(taker);
-  });
-  return {before, after};
-}
-
-// Whether what is before a norm may have parts that are computed for it alone.
-bool has_parts(const array& norm, const Graph& graph) {
-  const auto& x = before_reshape(norm.inputs()[0]);
-  auto* ours = op_of<Norm>(norm);
-  return (ours && ours->spec.has(kResidual)) || name_of(x) != "Add" ||
-      std::ranges::any_of(x.inputs(), [&](const array& in) {
-           bool may_be = is_one_of(in, {"Add", "Multiply"}) ||
-               is_compiled(in) || op_of<Norm>(in) || is_mlx_norm(name_of(in));
-           return may_be && graph.only_taker(in);
-         });
-}
-
-bool joins_last_axes(const array& join, const array& y) {
-  if (!is_reshape(name_of(join)) || y.ndim() < 2) {
-    return false;
-  }
-  auto joined = y.shape();
-  joined.pop_back();
-  joined.back() *= y.shape(-1);
-  return join.shape() == joined;
-}
 
 constexpr int kMaxNodes = 6; // of an activation
 
@@ -219,7 +157,8 @@ class Around {
       case At::Joined: {
         auto* joined = last_ ? &*last_ : graph_.sole_taker(y, rule.ask);
         bool joins = joined && old_.size() == 1 &&
-            (last_ || joins_last_axes(*joined, y));
+            (last_ ||
+             (joins_last_axes(*joined, y) && joined->ndim() + 1 == y.ndim()));
         return joins ? Place{graph_.sole_taker(*joined, rule.ask), joined}
                      : Place{};
       }
@@ -376,7 +315,9 @@ class Pass {
 
   void run() {
     if (!sums_alone_) {
-      for_far_first(Kind::Root, [&](const array& a) { find_written(a); });
+      for (const auto* a : graph_.all(Kind::Root) | std::views::reverse) {
+        find_written(*a);
+      }
     }
     for (const auto& normalized : plan_ropes(graph_, call_of_)) {
       within_other_.insert(normalized.id());
@@ -396,11 +337,11 @@ class Pass {
       }
     }
     if (!sums_alone_) {
-      for_far_first(Kind::OtherNorm, [&](const array& a) {
-        if (a.outputs()[0].id() == a.id() && !graph_.rewrite_of(a)) {
-          plan_norm(a, {});
+      for (const auto* a : graph_.all(Kind::OtherNorm) | std::views::reverse) {
+        if (a->outputs()[0].id() == a->id() && !graph_.rewrite_of(*a)) {
+          plan_norm(*a, {});
         }
-      });
+      }
       if (joins_) {
         plan_side_by_side(graph_, within_other_);
       }
@@ -408,13 +349,6 @@ class Pass {
   }
 
  private:
-  template <typename F>
-  void for_far_first(Kind kind, F visit) {
-    const auto& nodes = graph_.all(kind);
-    std::for_each(
-        nodes.rbegin(), nodes.rend(), [&](const array* a) { visit(*a); });
-  }
-
   void find_written(const array& root) {
     auto found = written_norm(root, graph_);
     if (!found || calls_.contains(found->output.id()) || !found->call.made()) {
@@ -521,25 +455,6 @@ class Pass {
 };
 
 } // namespace
-
-Prospects prospects_of(const Graph& graph) {
-  auto any = [&](Kind kind, auto test) {
-    return std::ranges::any_of(
-        graph.all(kind), [&](const array* a) { return test(*a); });
-  };
-  bool is_any = !graph.all(Kind::OtherNorm).empty() ||
-      any(Kind::Rope, is_rope_of_norm) || any(Kind::Root, may_be_root) ||
-      may_stand_side_by_side(graph);
-  Prospects found{is_any, is_any, {}};
-  found.sides.reserve(graph.all(Kind::Norm).size());
-  for (const auto* a : graph.all(Kind::Norm)) {
-    auto sides = sides_of(*a, graph);
-    found.sides.push_back(sides);
-    found.any |= sides.any();
-    found.holders |= sides.after || (sides.before && has_parts(*a, graph));
-  }
-  return found;
-}
 
 void plan_around(Graph& graph, const Prospects& prospects, bool joins) {
   Pass(graph, prospects, joins).run();

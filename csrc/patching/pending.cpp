@@ -148,6 +148,11 @@ bool is_reshape(std::string_view primitive) {
       primitive == "ExpandDims";
 }
 
+bool joins_last_axes(const array& join, const array& a) {
+  return is_reshape(name_of(join)) && join.ndim() > 0 && a.ndim() > 1 &&
+      join.shape(-1) == a.shape(-2) * a.shape(-1);
+}
+
 const array& before_reshape(const array& a) {
   return is_reshape(name_of(a)) ? a.inputs()[0] : a;
 }

@@ -46,6 +46,9 @@ inline bool is_mlx_norm(std::string_view primitive) {
 // Whether it is an operation that moves a vector's axes.
 bool is_reshape(std::string_view primitive);
 
+// Whether it is a reshape of `a` that makes its last two axes one.
+bool joins_last_axes(const array& join, const array& a);
+
 // What an array was before it was moved so, or before it was broadcast.
 const array& before_reshape(const array& a);
 const array& before_broadcast(const array& a);

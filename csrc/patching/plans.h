@@ -11,11 +11,8 @@
 
 namespace mlx_norms {
 
-// around.cpp: norms that compute what stands around them, by the table of
-// rules, and norms that are written in operations, first of all those with a
-// rope after them; unless it `joins` none, also norms side by side. The first
-// says whether there may be any, by the nodes next to norms, and whether it may
-// matter what is held elsewhere.
+// prospects.cpp: whether there may be anything around norms, by the nodes next
+// to them, and whether it may matter what is held elsewhere.
 struct Sides { // of a norm
   bool before = true;
   bool after = true;
@@ -29,6 +26,10 @@ struct Prospects {
   std::vector<Sides> sides; // of the graph's norms
 };
 Prospects prospects_of(const Graph& graph);
+
+// around.cpp: norms that compute what stands around them, by the table of
+// rules, and norms that are written in operations, first of all those with a
+// rope after them; unless it `joins` none, also norms side by side.
 void plan_around(Graph& graph, const Prospects& prospects, bool joins = true);
 
 // ropes.cpp: one node in the place of a norm of heads, a transpose and a rope,

@@ -16,12 +16,6 @@ namespace {
 
 constexpr size_t kMaxProjections = 4;
 
-// Flatten, Unflatten or Reshape, which MLX's matmuls of rows use.
-bool is_reshaped(const array& a) {
-  return is_pending(a, "Flatten") || is_pending(a, "Unflatten") ||
-      is_pending(a, "Reshape");
-}
-
 // The (N, K) array of which `a`, (K, N), is the transpose; or null.
 const array* transpose_of(const array& a) {
   return is_pending(a, "Transpose") && a.ndim() == 2 ? &a.inputs()[0] : nullptr;
@@ -264,7 +258,7 @@ class ProjectionPass {
   product_of(const array& rows, const array& taker, mx::Stream stream) const {
     const auto* product = &taker;
     const auto* factor = &rows;
-    if (is_reshaped(taker)) {
+    if (is_reshape(name_of(taker))) {
       factor = &taker;
       product = graph_.only_taker(taker);
     }
@@ -280,7 +274,8 @@ class ProjectionPass {
     shape.back() = found->weight[0].shape(0);
     if (found->output->shape() != shape) {
       auto* reshaped = graph_.only_taker(*found->output);
-      if (!reshaped || !is_reshaped(*reshaped) || reshaped->shape() != shape) {
+      if (!reshaped || !is_reshape(name_of(*reshaped)) ||
+          reshaped->shape() != shape) {
         return std::nullopt;
       }
       found->output = reshaped;

@@ -1,6 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include <algorithm>
+#include <ranges>
 #include <stdexcept>
 
 #include "csrc/patching/plans.h"
@@ -196,9 +197,8 @@ class RopePass {
         call_of_(call_of) {}
 
   Arrays run() {
-    const auto& ropes = graph_.all(Kind::Rope);
-    for (auto it = ropes.rbegin(); it != ropes.rend(); ++it) {
-      if (auto rope = read(**it)) {
+    for (const auto* a : graph_.all(Kind::Rope) | std::views::reverse) {
+      if (auto rope = read(*a)) {
         found_.push_back(std::move(*rope));
       }
     }

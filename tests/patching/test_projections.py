@@ -118,6 +118,13 @@ def test_products_of_sharded_layers(bits, fuses):
     check(products, fuses)
 
 
+@pytest.mark.parametrize("bits", [None, 4])
+def test_a_vector(bits, fuses):
+    """Which MLX makes a row of."""
+    layer = linear(48, bits=bits)
+    check(lambda: [layer(norm(row()[0, 0]))], fuses)
+
+
 def test_results_of_such_a_function_that_are_taken_elsewhere():
     layer, f = linear(48), identity()
 

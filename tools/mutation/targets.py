@@ -64,9 +64,10 @@ _CPU = [
     Target("csrc/common/outputs.cpp", _of("norm", "donation", "layouts")),
     Target("csrc/op/node.h csrc/op/define_node.h", f"{GRAPH} {NORM_ADD_NORM} {AXIS}"),
     Target("csrc/norm/derivatives.cpp", f"{GRAPH} " + _of("patching", "unused_outputs")),
-    Target("csrc/patching/written.cpp csrc/patching/monomial.cpp", WRITTEN),
+    Target("csrc/patching/written.cpp csrc/patching/reader.cpp csrc/patching/mono*.cpp", WRITTEN),
     Target("csrc/patching/ropes.cpp", _of("patching", "ropes")),
-    Target("csrc/patching/[agmn]*.cpp csrc/patching/rebuild.cpp csrc/patching/rules.cpp", AROUND),
+    Target("csrc/patching/[agmn]*.cpp csrc/patching/pros*.cpp", AROUND),
+    Target("csrc/patching/rebuild.cpp csrc/patching/rules.cpp", AROUND),
     Target("csrc/patching/patched.cpp csrc/patching/pending.cpp", FUSION),
 ]
 # What sees most of how the ops are called comes last: it takes a minute.
@@ -97,7 +98,7 @@ METAL = [
     Target("csrc/norm/vjp_plan.cpp", f"{GRADIENTS} {OPTIONS} {GATED}"),
     Target("csrc/norm/norm_vjp.cpp", f"{GRADIENTS} {GRAPH}"),
     Target("csrc/norm/persistent_loops.cpp", f"{GRADIENTS} {OPTIONS}"),
-    Target("csrc/patching/pro*.cpp csrc/patching/side_by_side.cpp", PRODUCTS),
+    Target("csrc/patching/pro[dj]*.cpp csrc/patching/side_by_side.cpp", PRODUCTS),
 ]
 
 

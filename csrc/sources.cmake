@@ -14,7 +14,6 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/gpu/geometry.cpp
     csrc/gpu/recorded.cpp
     csrc/gpu/rows.cpp
-    csrc/gpu/run.cpp
     csrc/gpu/specialization.cpp
     csrc/group_norm/fallback.cpp
     csrc/group_norm/geometry.cpp
@@ -67,6 +66,9 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/norm/together.cpp
     csrc/norm/vjp_plan.cpp
     csrc/op/launched.cpp
+    csrc/op/node.cpp
+    csrc/op/op.cpp
+    csrc/op/run.cpp
     csrc/patching/around.cpp
     csrc/patching/graph.cpp
     csrc/patching/match.cpp
@@ -87,12 +89,16 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/patching/written.cpp
     csrc/python/arguments.cpp
     csrc/python/device.cpp
+    csrc/python/group_norm.cpp
     csrc/python/ladders.cpp
     csrc/python/launch.cpp
+    csrc/python/linear.cpp
+    csrc/python/matmul.cpp
     csrc/python/module.cpp
-    csrc/python/ops.cpp
+    csrc/python/norm.cpp
     csrc/python/patching.cpp
     csrc/python/replacement.cpp
+    csrc/python/rope.cpp
     csrc/python/switches.cpp
     csrc/python/trees.cpp
     csrc/rope/fast_rope.cpp
@@ -110,13 +116,11 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/group_norm/eval_cpu.cpp
     csrc/group_norm/small_groups.cpp
     csrc/group_norm/vjp_eval_cpu.cpp
-    csrc/ladders/eval_cpu.cpp
-    csrc/linear/eval_cpu.cpp
-    csrc/matmul/eval_cpu.cpp
     csrc/norm/channels/eval_cpu.cpp
     csrc/norm/cpu_dispatch.cpp
     csrc/norm/eval_cpu.cpp
     csrc/norm/norm_add_norm/eval_cpu.cpp
+    csrc/op/eval_cpu.cpp
     csrc/rope/cpu_dispatch.cpp
     csrc/rope/eval_cpu.cpp)
 # Compiled once per instruction set.

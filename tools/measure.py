@@ -2,8 +2,9 @@
 
     python tools measure
 
-- The files that someone reads to follow an op: those named in PATHS, and the headers of ours that
-  they include, directly or not.
+- The files that someone reads to follow an op, from the public function on: those named in PATHS,
+  the headers of ours that they include, directly or not, and the .cpp that defines what a header
+  declares. Other backends' rooms, and patching, are not on the way.
 - The floors of a folder: a file, with its header, stands above what it includes. A folder in it is
   one file. An include that closes a circle runs back up.
 - Lines of C++ without what was taken from others, and without the bindings.
@@ -21,23 +22,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 INCLUDE = re.compile(r'^#include "((?:csrc|kernels)/[^"]+)"', re.MULTILINE)
 BUFFER = re.compile(r"\[\[buffer\((\d+)\)")
-NORM, CHANNELS, ADD = "csrc/norm/", "csrc/norm/channels/", "csrc/norm/norm_add_norm/"
-ON_METAL = ("csrc/gpu/run.cpp", "csrc/gpu/rows.cpp", "csrc/gpu/metal/encode.cpp")
+NORM, ADD = "csrc/norm/", "csrc/norm/norm_add_norm/"
+ON_METAL = ("csrc/gpu/metal/encode.cpp", "kernels/interface.py", "kernels/join.py")
+# What is not on the way to a backend, by a part of the path.
+APART = {
+    "Metal": ("cuda", "/cpu", "eval_cpu", "patching"),
+    "CPU": ("cuda", "csrc/gpu/", "patching", "_plan.cpp", "/plan.cpp"),
+}
+PYTHON = ("mlx_norms/__init__.py", "mlx_norms/_guard.py")
+ROWS = (*PYTHON, "mlx_norms/ops/norms.py", "csrc/python/norm.cpp")
 PATHS = {
-    "rms_norm on Metal": (
-        NORM + "ops.cpp",
-        NORM + "norm.cpp",
-        NORM + "plan.cpp",
-        *ON_METAL,
-        "kernels/norm/norm.metal",
-    ),
-    "rms_norm on the CPU": (
-        NORM + "ops.cpp",
-        NORM + "norm.cpp",
-        NORM + "eval_cpu.cpp",
-        NORM + "cpu/norm.cpp",
-        NORM + "cpu/whole_rows.cpp",
-    ),
+    "rms_norm on Metal": (*ROWS, *ON_METAL, "kernels/norm/norm.metal"),
+    "rms_norm on the CPU": (*ROWS, NORM + "eval_cpu.cpp", NORM + "cpu/whole_rows.cpp"),
     "its gradient on Metal": (
         NORM + "derivatives.cpp",
         NORM + "norm_vjp.cpp",
@@ -46,13 +42,16 @@ PATHS = {
         "kernels/norm/vjp/norm_vjp.metal",
     ),
     "group_norm on Metal": (
-        "csrc/group_norm/ops.cpp",
-        "csrc/group_norm/group_norm.cpp",
-        "csrc/group_norm/plan.cpp",
+        *PYTHON,
+        "mlx_norms/ops/groups.py",
+        "csrc/python/group_norm.cpp",
         *ON_METAL,
         "kernels/group_norm/group_norm.metal",
     ),
     "norm_add_norm on Metal": (
+        *PYTHON,
+        "mlx_norms/ops/sums.py",
+        "csrc/python/norm.cpp",
         ADD + "norm_add_norm.cpp",
         ADD + "plan.cpp",
         *ON_METAL,
@@ -77,15 +76,18 @@ def lines(paths: Iterable[str]) -> int:
     return sum(len(text_of(path).splitlines()) for path in paths)
 
 
-def read_for(entries: Iterable[str]) -> set[str]:
-    """The files, and the headers that they include."""
+def read_for(entries: Iterable[str], apart: Iterable[str]) -> set[str]:
+    """The files, the headers that they include, and what defines these."""
     found, left = set(), list(entries)
     while left:
         path = left.pop()
         # kernels/interface.h is written by the build.
-        if path not in found and (ROOT / path).exists():
-            found.add(path)
-            left += INCLUDE.findall(text_of(path))
+        if path in found or not (ROOT / path).exists() or any(part in path for part in apart):
+            continue
+        found.add(path)
+        left += INCLUDE.findall(text_of(path))
+        if path.endswith(".h"):
+            left.append(path.removesuffix(".h") + ".cpp")
     return found
 
 
@@ -132,7 +134,7 @@ def main() -> None:
         missing = [path for path in entries if not (ROOT / path).exists()]
         if missing:
             sys.exit(f"There is no {missing[0]}: mend PATHS.")
-        found = read_for(entries)
+        found = read_for(entries, APART[name.rpartition(" ")[2]])
         print(f"| {name} | {len(found)} | {lines(found):,} |")
     print("\n| folder | floors | includes that run back up |\n| --- | --- | --- |")
     for folder in FOLDERS:

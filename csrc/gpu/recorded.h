@@ -90,57 +90,6 @@ void encode(
 // The kernel of a launch, built at first use. Defined by each backend.
 const void* kernel_of(const Launch& launch, mx::Stream stream);
 
-// What is known of one op's calls: of a fixed number, the latest ones.
-template <typename Op, typename Value>
-class CallTable {
- public:
-  // Null: nothing.
-  const Value* find(const Op& op, const CallKey& key) const {
-    for (const auto& call : set_of(key).calls) {
-      if (call && call->key == key && call->op == op) {
-        return &call->value;
-      }
-    }
-    return nullptr;
-  }
-
-  // In place of the oldest of its set, if that is full.
-  void add(const Op& op, const CallKey& key, Value value) {
-    auto& set = set_of(key);
-    set.calls[set.next++ % kWays] =
-        std::make_unique<Call>(key, op, std::move(value));
-  }
-
-  // Whether such a call is the latest of its set that was not found, too.
-  bool is_made_again(const CallKey& key) {
-    auto& set = set_of(key);
-    return std::exchange(set.not_found, key.hash()) == key.hash();
-  }
-
- private:
-  struct Call {
-    CallKey key;
-    Op op;
-    Value value;
-  };
-  static constexpr size_t kSets = 32;
-  static constexpr size_t kWays = 4; // also of ops that differ in options alone
-  struct Set {
-    std::array<std::unique_ptr<Call>, kWays> calls;
-    size_t next = 0;
-    uint64_t not_found = 0; // a hash
-  };
-
-  const Set& set_of(const CallKey& key) const {
-    return sets_[key.hash() % kSets];
-  }
-  Set& set_of(const CallKey& key) {
-    return sets_[key.hash() % kSets];
-  }
-
-  std::array<Set, kSets> sets_;
-};
-
 // Forgets what all threads have recorded: a switch of geometries was set.
 void forget_recorded_calls();
 

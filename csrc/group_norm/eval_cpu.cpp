@@ -3,12 +3,12 @@
 // x is read twice, chunk by chunk: for sums, which are merged in an order that
 // does not depend on the number of threads, and for the results.
 
-#include "csrc/op/eval_cpu.h"
 #include "csrc/group_norm/cpu_channels.h"
 #include "csrc/group_norm/cpu_kernels.h"
 #include "csrc/group_norm/cpu_rows.h"
 #include "csrc/group_norm/cpu_work.h"
 #include "csrc/group_norm/small_groups.h"
+#include "csrc/op/node.h"
 #include "mlx/backend/cpu/encoder.h"
 
 namespace mlx_norms {
@@ -155,7 +155,5 @@ void GroupNorm::eval_cpu(
   mx::cpu::get_command_encoder(stream).dispatch(
       [spec = spec, of, arrays]() { NormWork(spec, of, arrays).run(); });
 }
-
-template void Node<GroupNorm>::eval_cpu(const Arrays&, Arrays&);
 
 } // namespace mlx_norms

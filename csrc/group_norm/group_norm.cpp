@@ -5,10 +5,14 @@
 #include <algorithm>
 #include <numeric>
 
+#include "csrc/common/backend.h"
+#include "csrc/common/batch.h"
 #include "csrc/common/checks.h"
+#include "csrc/common/derivatives.h"
+#include "csrc/common/self_check.h"
 #include "csrc/common/sum.h"
 #include "csrc/gpu/integers.h"
-#include "csrc/op/define_node.h"
+#include "csrc/op/node.h"
 
 namespace mlx_norms {
 
@@ -229,8 +233,8 @@ void GroupNorm::append_key(
   numbers.insert(numbers.end(), kernels.begin(), kernels.end());
 }
 
-GroupNorm GroupNorm::sampled(const Arrays& inputs, mx::Stream s) const {
-  return {like(spec, few_of(spec, inputs[0], s)), dtypes[0]};
+OpPtr GroupNorm::sampled(const Arrays& inputs, mx::Stream s) const {
+  return shared(GroupNorm(like(spec, few_of(spec, inputs[0], s)), dtypes[0]));
 }
 
 Arrays GroupNorm::sample(const Arrays& inputs, mx::Stream s) const {
@@ -249,7 +253,7 @@ Arrays GroupNorm::vjp(
         return !is_made_of_zeros(a);
       });
   if (of_statistics) {
-    return vjp_of(steps_of(*this, s), primals, cotangents, argnums);
+    return Op::vjp(primals, cotangents, argnums, outputs, s);
   }
   GroupNormInputs in(spec, primals.data());
   GroupNormVJPSpec vjp{.norm = spec};
@@ -296,17 +300,18 @@ Arrays GroupNorm::vjp(
   return gradients;
 }
 
-std::optional<Call<GroupNorm>> GroupNorm::batched(
+Call<OpPtr> GroupNorm::batched(
     const Arrays& inputs,
     const std::vector<int>& axes,
     mx::Stream s) const {
   if (any_batched(axes, 1, axes.size())) {
-    return std::nullopt;
+    return {};
   }
-  Call<GroupNorm> call{*this, inputs};
-  call.inputs[0] = with_leading_axis(inputs[0], axes[0], s);
-  call.op.spec.sample_axes += 1;
-  return call;
+  auto op = *this;
+  op.spec.sample_axes += 1;
+  auto batch = inputs;
+  batch[0] = with_leading_axis(inputs[0], axes[0], s);
+  return {shared(std::move(op)), std::move(batch)};
 }
 
 mx::Shape GroupNormVJP::shape(const Arrays& inputs, size_t i) const {
@@ -357,10 +362,10 @@ void GroupNormVJP::append_key(
   numbers.insert(numbers.end(), kernels.begin(), kernels.end());
 }
 
-GroupNormVJP GroupNormVJP::sampled(const Arrays& inputs, mx::Stream) const {
+OpPtr GroupNormVJP::sampled(const Arrays& inputs, mx::Stream) const {
   auto few = spec;
   few.norm = like(spec.norm, few_of(spec, inputs[0]));
-  return {few, inputs[0].dtype()};
+  return shared(GroupNormVJP(few, inputs[0].dtype()));
 }
 
 Arrays GroupNormVJP::sample(const Arrays& inputs, mx::Stream s) const {
@@ -378,7 +383,7 @@ Arrays GroupNormVJP::sample(const Arrays& inputs, mx::Stream s) const {
   return arrays;
 }
 
-std::optional<Call<GroupNormVJP>> GroupNormVJP::batched(
+Call<OpPtr> GroupNormVJP::batched(
     const Arrays& inputs,
     const std::vector<int>& axes,
     mx::Stream s) const {
@@ -388,19 +393,17 @@ std::optional<Call<GroupNormVJP>> GroupNormVJP::batched(
     all = all && axes[i] >= 0;
   }
   if (!all || any_batched(axes, 1, 1 + parameters)) {
-    return std::nullopt;
+    return {};
   }
-  Call<GroupNormVJP> call{*this, inputs};
+  auto op = *this;
+  op.spec.norm.sample_axes += 1;
+  auto batch = inputs;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (axes[i] >= 0) {
-      call.inputs[i] = mx::moveaxis(inputs[i], axes[i], 0, s);
+      batch[i] = mx::moveaxis(inputs[i], axes[i], 0, s);
     }
   }
-  call.op.spec.norm.sample_axes += 1;
-  return call;
+  return {shared(std::move(op)), std::move(batch)};
 }
-
-MLX_NORMS_DEFINE_OP(GroupNorm)
-MLX_NORMS_DEFINE_OP(GroupNormVJP)
 
 } // namespace mlx_norms

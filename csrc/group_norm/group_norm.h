@@ -1,7 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// Group, instance and batch norm, and their gradients (csrc/op/node.h says what
-// an op has).
+// Group, instance and batch norm, and their gradients .
 
 #pragma once
 
@@ -12,53 +11,56 @@
 namespace mlx_norms {
 
 // {normalized, [mean, rest, variance]}
-struct GroupNorm {
+struct GroupNorm : OpOf<GroupNorm> {
   GroupNormSpec spec;
-  Dtypes dtypes;
 
-  GroupNorm(GroupNormSpec spec, mx::Dtype dtype) : spec(spec), dtypes{dtype} {
+  GroupNorm(GroupNormSpec spec, mx::Dtype dtype)
+      : OpOf(Dtypes{dtype}),
+        spec(spec) {
     dtypes.insert(dtypes.end(), spec.n_outputs() - 1, mx::float32);
   }
 
   bool operator==(const GroupNorm&) const = default;
-  const char* name() const {
+  const char* name() const override {
     return "mlx_norms::GroupNorm";
   }
-  mx::Shape shape(const Arrays& inputs, size_t i) const;
-  Donors donors(const Arrays& inputs, size_t i, mx::Stream) const {
+  mx::Shape shape(const Arrays& inputs, size_t i) const override;
+  Donors donors(const Arrays& inputs, size_t i, mx::Stream) const override {
     return {i == 0 ? &inputs[0] : nullptr};
   }
-  void check(const Arrays& inputs) const;
-  Arrays fallback(const Arrays& inputs, mx::Stream s) const;
+  void check(const Arrays& inputs) const override;
+  Arrays fallback(const Arrays& inputs, mx::Stream s) const override;
   LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
-      const;
-  void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const;
+      const override;
+  void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s)
+      const override;
 
   // The result alone: GPUs add up the statistics in other orders.
-  static constexpr int kCompared = 1;
+  size_t compared() const override {
+    return 1;
+  }
   void append_key(
       const Arrays& inputs,
       mx::Stream s,
-      std::vector<int64_t>& numbers) const;
-  GroupNorm sampled(const Arrays& inputs, mx::Stream s) const;
-  Arrays sample(const Arrays& inputs, mx::Stream s) const;
+      std::vector<int64_t>& numbers) const override;
+  OpPtr sampled(const Arrays& inputs, mx::Stream s) const override;
+  Arrays sample(const Arrays& inputs, mx::Stream s) const override;
 
   Arrays vjp(
       const Arrays& primals,
       const Arrays& cotangents,
       const std::vector<int>& argnums,
       const Arrays& outputs,
-      mx::Stream s) const;
-  std::optional<Call<GroupNorm>> batched(
+      mx::Stream s) const override;
+  Call<OpPtr> batched(
       const Arrays& inputs,
       const std::vector<int>& axes,
-      mx::Stream s) const;
+      mx::Stream s) const override;
 };
 
 // {[gradient of x], [bias sums, weight sums]}
-struct GroupNormVJP {
+struct GroupNormVJP : OpOf<GroupNormVJP> {
   GroupNormVJPSpec spec;
-  Dtypes dtypes;
 
   GroupNormVJP(GroupNormVJPSpec spec, mx::Dtype dtype) : spec(spec) {
     dtypes.insert(dtypes.end(), spec.input, dtype);
@@ -66,30 +68,31 @@ struct GroupNormVJP {
   }
 
   bool operator==(const GroupNormVJP&) const = default;
-  const char* name() const {
+  const char* name() const override {
     return "mlx_norms::GroupNormVJP";
   }
-  mx::Shape shape(const Arrays& inputs, size_t i) const;
-  Donors donors(const Arrays& inputs, size_t i, mx::Stream) const {
+  mx::Shape shape(const Arrays& inputs, size_t i) const override;
+  Donors donors(const Arrays& inputs, size_t i, mx::Stream) const override {
     return spec.input && i == 0 ? Donors{&inputs.back(), &inputs[0]} : Donors{};
   }
-  void check(const Arrays& inputs) const;
-  Arrays fallback(const Arrays& inputs, mx::Stream s) const;
+  void check(const Arrays& inputs) const override;
+  Arrays fallback(const Arrays& inputs, mx::Stream s) const override;
   LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
-      const;
-  void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const;
+      const override;
+  void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s)
+      const override;
 
   void append_key(
       const Arrays& inputs,
       mx::Stream s,
-      std::vector<int64_t>& numbers) const;
-  GroupNormVJP sampled(const Arrays& inputs, mx::Stream s) const;
-  Arrays sample(const Arrays& inputs, mx::Stream s) const;
+      std::vector<int64_t>& numbers) const override;
+  OpPtr sampled(const Arrays& inputs, mx::Stream s) const override;
+  Arrays sample(const Arrays& inputs, mx::Stream s) const override;
 
-  std::optional<Call<GroupNormVJP>> batched(
+  Call<OpPtr> batched(
       const Arrays& inputs,
       const std::vector<int>& axes,
-      mx::Stream s) const;
+      mx::Stream s) const override;
 };
 
 // How a norm of x takes a single launch; none if it takes several.

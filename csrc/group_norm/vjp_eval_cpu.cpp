@@ -3,12 +3,13 @@
 // Rows are read twice, chunk by chunk, as forward: for sums, and for x's
 // gradient.
 
+#include "csrc/common/derivatives.h"
 #include "csrc/group_norm/cpu_channels.h"
 #include "csrc/group_norm/cpu_kernels.h"
 #include "csrc/group_norm/cpu_rows.h"
 #include "csrc/group_norm/cpu_work.h"
 #include "csrc/group_norm/small_groups.h"
-#include "csrc/op/eval_cpu.h"
+#include "csrc/op/node.h"
 #include "mlx/backend/cpu/encoder.h"
 
 namespace mlx_norms {
@@ -233,7 +234,5 @@ void GroupNormVJP::eval_cpu(
   mx::cpu::get_command_encoder(stream).dispatch(
       [spec = spec, of, arrays]() { VJPWork(spec, of, arrays).run(); });
 }
-
-template void Node<GroupNormVJP>::eval_cpu(const Arrays&, Arrays&);
 
 } // namespace mlx_norms

@@ -2,10 +2,11 @@
 
 #include "csrc/ladders/layer_norm.h"
 
+#include "csrc/common/batch.h"
 #include "csrc/common/checks.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/ops.h"
-#include "csrc/op/define_node.h"
+#include "csrc/op/node.h"
 
 namespace mlx_norms {
 
@@ -19,7 +20,7 @@ array normalize_by(LayerNormRung op, const Arrays& inputs, mx::Stream s) {
   for (const auto& a : inputs) {
     dense.push_back(mx::contiguous(a, /* allow_col_major= */ false, s));
   }
-  return node(std::move(op), std::move(dense), s);
+  return node(std::move(op), std::move(dense), s)[0];
 }
 
 [[noreturn]] void refuse_for(const Rung& rung, const std::string& message) {
@@ -37,8 +38,8 @@ void check_dtype(const Rung& rung, const char* argument, const array& a) {
 
 } // namespace
 
-// Shapeless compile asks again at every call, whose shapes may not fit.
-mx::Shape LayerNormRung::shape(const Arrays& inputs) const {
+// Its shapes may not fit.
+mx::Shape LayerNormRung::shape(const Arrays& inputs, size_t) const {
   check(inputs);
   return inputs[0].shape();
 }
@@ -56,7 +57,7 @@ Arrays LayerNormRung::jvp(
     const Arrays& tangents,
     const std::vector<int>& argnums,
     mx::Stream s) const {
-  return Norm(spec, dtype, primals).jvp(primals, tangents, argnums, s);
+  return Norm(spec, dtypes[0], primals).jvp(primals, tangents, argnums, s);
 }
 
 Arrays LayerNormRung::vjp(
@@ -65,7 +66,7 @@ Arrays LayerNormRung::vjp(
     const std::vector<int>& argnums,
     const Arrays& outputs,
     mx::Stream s) const {
-  Norm formula(spec, dtype, primals);
+  Norm formula(spec, dtypes[0], primals);
   return formula.vjp(primals, cotangents, argnums, outputs, s);
 }
 
@@ -76,10 +77,10 @@ Arrays LayerNormRung::mapped(
   if (any_batched(axes, 1, axes.size())) {
     // The kernel accepts one weight, so each example's is applied after it.
     auto split = [&](const Arrays& in) -> Arrays {
-      LayerNormRung bare{rung, spec.bare(), mx::float32}; // every rung takes it
+      LayerNormRung bare(rung, spec.bare(), mx::float32); // every rung takes it
       auto n = normalize_by(bare, {mx::astype(in[0], mx::float32, s)}, s);
       NormInputs of(spec.operands, in.data());
-      return {mx::astype(apply_parameters(spec, n, of, s), dtype, s)};
+      return {mx::astype(apply_parameters(spec, n, of, s), dtypes[0], s)};
     };
     return mx::vmap(Function(split), axes)(inputs);
   }
@@ -124,7 +125,5 @@ array layer_norm_by_rung(const LayerNormByRung& arguments) {
   spec.operands.set(kBias, bias);
   return normalize_by({&rung, spec, x.dtype()}, inputs, stream);
 }
-
-MLX_NORMS_DEFINE_NODE(LayerNormRung)
 
 } // namespace mlx_norms

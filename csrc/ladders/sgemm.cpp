@@ -3,7 +3,7 @@
 #include "csrc/ladders/sgemm.h"
 
 #include "csrc/common/checks.h"
-#include "csrc/op/define_node.h"
+#include "csrc/op/node.h"
 
 namespace mlx_norms {
 
@@ -46,7 +46,5 @@ array sgemm_by_rung(const SgemmByRung& arguments) {
   require_gpu_kernels(kOp, "rung \"" + name + "\"", stream);
   return SgemmRung(rung).times(a, b, stream);
 }
-
-MLX_NORMS_DEFINE_NODE(SgemmRung)
 
 } // namespace mlx_norms

@@ -10,19 +10,18 @@ namespace mlx_norms {
 // The matmul of dense float32 arrays by one of sgemm_rungs().
 struct SgemmRung : Product<SgemmRung> {
   const Rung* rung;
-  mx::Dtype dtype = mx::float32;
 
-  explicit SgemmRung(const Rung& rung) : rung(&rung) {}
+  explicit SgemmRung(const Rung& rung) : Product(mx::float32), rung(&rung) {}
 
   bool operator==(const SgemmRung&) const = default;
-  const char* name() const {
+  const char* name() const override {
     return "mlx_norms::SgemmRung";
   }
-  void check(const Arrays& inputs) const;
+  void check(const Arrays& inputs) const override;
   LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
-      const;
+      const override;
 
-  array times(const array& a, const array& b, mx::Stream s) const;
+  array times(const array& a, const array& b, mx::Stream s) const override;
 };
 
 struct SgemmByRung {

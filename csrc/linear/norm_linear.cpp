@@ -7,12 +7,15 @@
 #include <cmath>
 
 #include "csrc/common/axes.h"
+#include "csrc/common/backend.h"
+#include "csrc/common/batch.h"
 #include "csrc/common/checks.h"
+#include "csrc/common/self_check.h"
 #include "csrc/linear/checks.h"
 #include "csrc/linear/mlx_product.h"
 #include "csrc/linear/plan.h"
 #include "csrc/norm/norm.h"
-#include "csrc/op/define_node.h"
+#include "csrc/op/node.h"
 
 namespace mlx_norms {
 
@@ -148,8 +151,7 @@ mx::Shape NormLinear::shape(const Arrays& inputs, size_t i) const {
 
 void NormLinear::check(const Arrays& inputs) const {
   if (spec.normed) {
-    std::span of_norm(inputs.data(), spec.norm.n_inputs());
-    Norm(spec.norm, mx::float32, inputs).check(of_norm);
+    Norm(spec.norm, mx::float32, inputs).check(inputs);
   }
   check_projections(name(), spec, inputs);
   if (!spec.normed && spec.norm.has(kResidual)) {
@@ -225,10 +227,10 @@ void NormLinear::append_key(
   }
 }
 
-NormLinear NormLinear::sampled(const Arrays&, mx::Stream) const {
+OpPtr NormLinear::sampled(const Arrays&, mx::Stream) const {
   auto flags = *this;
   flags.spec.norm = spec.norm.flags();
-  return flags;
+  return shared(std::move(flags));
 }
 
 Arrays NormLinear::sample(const Arrays& inputs, mx::Stream s) const {
@@ -285,7 +287,7 @@ Arrays NormLinear::mapped(
   int n_rows = 1 + spec.norm.has(kResidual);
   if (any_batched(axes, n_rows, axes.size())) {
     // The kernel accepts one of each for all rows.
-    return mx::vmap(steps_of(*this, s), axes)(inputs);
+    return Op::mapped(inputs, axes, s);
   }
   auto batch = with_leading_batch(
       Arrays(inputs.begin(), inputs.begin() + n_rows),
@@ -296,17 +298,16 @@ Arrays NormLinear::mapped(
 }
 
 Arrays make_norm_linear(NormLinearSpec spec, Arrays inputs, mx::Stream stream) {
-  NormLinear op(std::move(spec), inputs);
+  size_t n_rows = 1 + spec.norm.has(kResidual);
+  auto op = shared(NormLinear(std::move(spec), inputs));
   if (!has_kernel(op, inputs, stream)) {
-    return op.fallback(inputs, stream);
+    return op->fallback(inputs, stream);
   }
   // Rows are read in place, with any layout.
-  for (size_t i = 1 + op.spec.norm.has(kResidual); i < inputs.size(); ++i) {
+  for (size_t i = n_rows; i < inputs.size(); ++i) {
     inputs[i] = dense(std::move(inputs[i]), stream);
   }
   return node(std::move(op), std::move(inputs), stream);
 }
-
-MLX_NORMS_DEFINE_OP(NormLinear)
 
 } // namespace mlx_norms

@@ -4,10 +4,11 @@
 
 #include <algorithm>
 
+#include "csrc/common/backend.h"
 #include "csrc/common/checks.h"
 #include "csrc/matmul/plan.h"
 #include "csrc/matmul/self_check.h"
-#include "csrc/op/define_node.h"
+#include "csrc/op/node.h"
 
 namespace mlx_norms {
 
@@ -117,10 +118,8 @@ Arrays Matmul::vjp(
     mx::Stream s) const {
   // The factors of a gradient may have too many rows for gemv.
   auto by = kernel == ProductKernel::Gemv ? ProductKernel::ByShape : kernel;
-  Matmul op(by, dtype);
+  Matmul op(by, dtypes[0]);
   return op.Product::vjp(primals, cotangents, argnums, outputs, s);
 }
-
-MLX_NORMS_DEFINE_NODE(Matmul)
 
 } // namespace mlx_norms

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// C = A B by a kernel of ours on a GPU (csrc/op/node.h says what an op has).
+// C = A B by a kernel of ours on a GPU.
 
 #pragma once
 
@@ -17,27 +17,26 @@ const char* text(ProductKernel kernel);
 
 struct Matmul : Product<Matmul> {
   ProductKernel kernel;
-  mx::Dtype dtype;
 
   Matmul(ProductKernel kernel, mx::Dtype dtype)
-      : kernel(kernel),
-        dtype(dtype) {}
+      : Product(dtype),
+        kernel(kernel) {}
 
   bool operator==(const Matmul&) const = default;
-  const char* name() const {
+  const char* name() const override {
     return "mlx_norms::Matmul";
   }
-  void check(const Arrays& inputs) const;
+  void check(const Arrays& inputs) const override;
   LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
-      const;
+      const override;
 
-  array times(const array& a, const array& b, mx::Stream s) const;
+  array times(const array& a, const array& b, mx::Stream s) const override;
   Arrays vjp(
       const Arrays& primals,
       const Arrays& cotangents,
       const std::vector<int>& argnums,
       const Arrays& outputs,
-      mx::Stream s) const;
+      mx::Stream s) const override;
 };
 
 // The matmul of any two arrays of one dtype, float32, float16 or bfloat16, that

@@ -25,8 +25,8 @@ Arrays
 mapped_factors(Arrays factors, const std::vector<int>& axes, mx::Stream s);
 
 // The output of the op for a and b, either of which may have a single axis.
-template <typename Op>
-array product_by(Op op, array a, array b, mx::Stream s) {
+template <typename T>
+array product_by(T op, array a, array b, mx::Stream s) {
   std::vector<int> vectors; // axes of C to be removed
   if (a.ndim() == 1) {
     a = mx::expand_dims(a, 0, s);
@@ -36,21 +36,25 @@ array product_by(Op op, array a, array b, mx::Stream s) {
     b = mx::expand_dims(b, 1, s);
     vectors.push_back(-1);
   }
-  auto c = node(std::move(op), {std::move(a), std::move(b)}, s);
+  auto c = node(std::move(op), {std::move(a), std::move(b)}, s)[0];
   return vectors.empty() ? c : mx::squeeze(c, vectors, s);
 }
 
-// A struct Op that derives from this has
-//   void check(inputs) const
-//   array times(a, b, stream) const, of any two arrays, either of which may
-//     have a single axis
-template <typename Op>
-struct Product {
+template <typename T>
+struct Product : OpOf<T> {
+  explicit Product(mx::Dtype dtype) : OpOf<T>(Dtypes{dtype}) {}
+
   bool operator==(const Product&) const = default;
 
-  // Shapeless compile asks again at every call, whose shapes may not fit.
-  mx::Shape shape(const Arrays& inputs) const {
-    op().check(inputs);
+  // Of any two arrays, either of which may have a single axis.
+  virtual array times(const array& a, const array& b, mx::Stream s) const = 0;
+
+  bool has_sample() const override {
+    return false;
+  }
+  // Their shapes may not fit.
+  mx::Shape shape(const Arrays& inputs, size_t) const override {
+    this->check(inputs);
     return product_shape(inputs[0], inputs[1]);
   }
   Donors donors(const Arrays&, size_t, mx::Stream) const {
@@ -61,12 +65,12 @@ struct Product {
       const Arrays& primals,
       const Arrays& tangents,
       const std::vector<int>& argnums,
-      mx::Stream s) const {
+      mx::Stream s) const override {
     Arrays terms;
     for (size_t i = 0; i < argnums.size(); ++i) {
       auto factors = primals;
       factors[argnums[i]] = tangents[i];
-      terms.push_back(op().times(factors[0], factors[1], s));
+      terms.push_back(times(factors[0], factors[1], s));
     }
     return {terms.size() == 1 ? terms[0] : mx::add(terms[0], terms[1], s)};
   }
@@ -76,15 +80,15 @@ struct Product {
       const Arrays& cotangents,
       const std::vector<int>& argnums,
       const Arrays&,
-      mx::Stream s) const {
+      mx::Stream s) const override {
     const auto& [a, b, dc] = std::tie(primals[0], primals[1], cotangents[0]);
     auto transposed = [&](const array& of) {
       return mx::swapaxes(of, -2, -1, s);
     };
     Arrays gradients;
     for (int i : argnums) {
-      auto gradient = i == 0 ? op().times(dc, transposed(b), s)
-                             : op().times(transposed(a), dc, s);
+      auto gradient =
+          i == 0 ? times(dc, transposed(b), s) : times(transposed(a), dc, s);
       gradients.push_back(sum_over_batch(gradient, primals[i], s));
     }
     return gradients;
@@ -93,14 +97,9 @@ struct Product {
   Arrays mapped(
       const Arrays& inputs,
       const std::vector<int>& axes,
-      mx::Stream s) const {
+      mx::Stream s) const override {
     auto factors = mapped_factors(inputs, axes, s);
-    return {op().times(factors[0], factors[1], s)};
-  }
-
- private:
-  const Op& op() const {
-    return static_cast<const Op&>(*this);
+    return {times(factors[0], factors[1], s)};
   }
 };
 

@@ -1,11 +1,11 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/op/eval_cpu.h"
 #include "csrc/cpu/row_blocks.h"
 #include "csrc/norm/cpu_parameters.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/row_groups.h"
+#include "csrc/op/node.h"
 #include "mlx/backend/cpu/encoder.h"
 
 namespace mlx_norms {
@@ -220,8 +220,5 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream stream)
     bias_gradient.store(bias_to);
   });
 }
-
-template void Node<Norm>::eval_cpu(const Arrays&, Arrays&);
-template void Node<NormVJP>::eval_cpu(const Arrays&, Arrays&);
 
 } // namespace mlx_norms

@@ -3,15 +3,16 @@
 #include "csrc/norm/norm.h"
 
 #include "csrc/common/checks.h"
+#include "csrc/common/self_check.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/few_rows.h"
-#include "csrc/op/define_node.h"
+#include "csrc/op/node.h"
 
 namespace mlx_norms {
 
 Norm::Norm(const NormSpec& spec, mx::Dtype dtype, const Arrays& inputs)
-    : spec(spec),
-      dtypes{dtype} {
+    : OpOf(Dtypes{dtype}),
+      spec(spec) {
   if (spec.has(kResidual)) {
     dtypes.push_back(NormInputs(spec.operands, inputs.data()).sum_dtype());
   }
@@ -47,7 +48,7 @@ Donors Norm::donors(const Arrays& inputs, size_t i, mx::Stream) const {
                 : Donors{&in.x(), in[kResidual], in[kGate], in[kResidual2]};
 }
 
-void Norm::check(std::span<const array> inputs) const {
+void Norm::check(const Arrays& inputs) const {
   for_each_tensor([&](const Tensor& tensor) {
     auto* a = &inputs[tensor.input];
     const auto& x = *a++;
@@ -96,13 +97,13 @@ void Norm::append_key(
   });
 }
 
-Norm Norm::sampled(const Arrays&, mx::Stream) const {
+OpPtr Norm::sampled(const Arrays&, mx::Stream) const {
   auto few = *this;
   few.spec = spec.flags();
   for (auto& other : few.others) {
     other = other.flags();
   }
-  return few;
+  return shared(std::move(few));
 }
 
 Arrays Norm::sample(const Arrays& inputs, mx::Stream s) const {
@@ -137,7 +138,5 @@ Arrays make_norm(
   Norm norm(spec, dtype, inputs);
   return make(std::move(norm), std::move(inputs), stream);
 }
-
-MLX_NORMS_DEFINE_OP(Norm)
 
 } // namespace mlx_norms

@@ -1,7 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The norms over the last axis, and their gradients (csrc/op/node.h says what
-// an op has).
+// The norms over the last axis, and their gradients .
 
 #pragma once
 
@@ -19,54 +18,54 @@ constexpr size_t kMaxTogether = 4;
 // Inputs and outputs are one group per tensor (see NormSpec). Several RMSNorms
 // have the same options but for a weight and a multiplier; plan() has those in
 // one launch whose rows a kernel's instance can share.
-struct Norm {
-  NormSpec spec; // of the first tensor
-  Dtypes dtypes;
+struct Norm : OpOf<Norm> {
+  NormSpec spec;                            // of the first tensor
   mx::SmallVector<NormSpec, 1> others = {}; // of those after it
 
   // One tensor; `dtype` is that of the normalized output.
   Norm(const NormSpec& spec, mx::Dtype dtype, const Arrays& inputs);
   // Several without sums.
   Norm(const std::vector<NormSpec>& specs, const Dtypes& dtypes)
-      : spec(specs[0]),
-        dtypes(dtypes),
+      : OpOf(dtypes),
+        spec(specs[0]),
         others(specs.begin() + 1, specs.end()) {}
 
   bool operator==(const Norm&) const = default;
-  const char* name() const;
-  mx::Shape shape(const Arrays& inputs, size_t i) const {
+  const char* name() const override;
+  mx::Shape shape(const Arrays& inputs, size_t i) const override {
     return inputs[tensor_of(i).input].shape();
   }
-  Donors donors(const Arrays& inputs, size_t i, mx::Stream) const;
-  void check(std::span<const array> inputs) const;
-  Arrays fallback(const Arrays& inputs, mx::Stream s) const;
+  Donors donors(const Arrays& inputs, size_t i, mx::Stream) const override;
+  void check(const Arrays& inputs) const override;
+  Arrays fallback(const Arrays& inputs, mx::Stream s) const override;
   LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
-      const;
-  void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const;
+      const override;
+  void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s)
+      const override;
 
-  bool is_empty(const Arrays& inputs) const;
+  bool is_empty(const Arrays& inputs) const override;
   void append_key(
       const Arrays& inputs,
       mx::Stream s,
-      std::vector<int64_t>& numbers) const;
-  Norm sampled(const Arrays& inputs, mx::Stream s) const;
-  Arrays sample(const Arrays& inputs, mx::Stream s) const;
+      std::vector<int64_t>& numbers) const override;
+  OpPtr sampled(const Arrays& inputs, mx::Stream s) const override;
+  Arrays sample(const Arrays& inputs, mx::Stream s) const override;
 
   Arrays jvp(
       const Arrays& primals,
       const Arrays& tangents,
       const std::vector<int>& argnums,
-      mx::Stream s) const;
+      mx::Stream s) const override;
   Arrays vjp(
       const Arrays& primals,
       const Arrays& cotangents,
       const std::vector<int>& argnums,
       const Arrays& outputs,
-      mx::Stream s) const;
+      mx::Stream s) const override;
   Arrays mapped(
       const Arrays& inputs,
       const std::vector<int>& axes,
-      mx::Stream s) const;
+      mx::Stream s) const override;
 
   // A tensor's spec, and where its inputs and outputs begin.
   struct Tensor {
@@ -100,37 +99,42 @@ struct Norm {
 // Those gradients of one tensor that are wanted, of kX, kWeight, kBias and
 // kGate. A weight may broadcast to x: the gradients of weight and bias then
 // have its shape.
-struct NormVJP {
+struct NormVJP : OpOf<NormVJP> {
   NormSpec norm; // of x, [weight], [gate], cotangent, [sum's cotangent]
   Operands wanted;
-  Dtypes dtypes;
+
+  NormVJP(const NormSpec& norm, Operands wanted, Dtypes dtypes)
+      : OpOf(std::move(dtypes)),
+        norm(norm),
+        wanted(wanted) {}
 
   bool operator==(const NormVJP&) const = default;
-  const char* name() const {
+  const char* name() const override {
     return "mlx_norms::NormVJP";
   }
-  mx::Shape shape(const Arrays& inputs, size_t i) const;
-  Donors donors(const Arrays& inputs, size_t i, mx::Stream s) const;
-  void check(const Arrays& inputs) const;
-  Arrays fallback(const Arrays& inputs, mx::Stream s) const;
+  mx::Shape shape(const Arrays& inputs, size_t i) const override;
+  Donors donors(const Arrays& inputs, size_t i, mx::Stream s) const override;
+  void check(const Arrays& inputs) const override;
+  Arrays fallback(const Arrays& inputs, mx::Stream s) const override;
   LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
-      const;
-  void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const;
+      const override;
+  void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s)
+      const override;
 
-  bool is_empty(const Arrays& inputs) const {
+  bool is_empty(const Arrays& inputs) const override {
     return inputs[0].shape(-1) == 0;
   }
   void append_key(
       const Arrays& inputs,
       mx::Stream s,
-      std::vector<int64_t>& numbers) const;
-  NormVJP sampled(const Arrays& inputs, mx::Stream s) const;
-  Arrays sample(const Arrays& inputs, mx::Stream s) const;
+      std::vector<int64_t>& numbers) const override;
+  OpPtr sampled(const Arrays& inputs, mx::Stream s) const override;
+  Arrays sample(const Arrays& inputs, mx::Stream s) const override;
 
   Arrays mapped(
       const Arrays& inputs,
       const std::vector<int>& axes,
-      mx::Stream s) const;
+      mx::Stream s) const override;
 
   // Whether x and its cotangent are read after x's gradient is stored, which
   // then cannot take their memory.

@@ -4,7 +4,7 @@
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/few_rows.h"
 #include "csrc/norm/norm.h"
-#include "csrc/op/define_node.h"
+#include "csrc/op/node.h"
 
 namespace mlx_norms {
 
@@ -63,8 +63,8 @@ void NormVJP::append_key(
       {wanted.bits(), groups_of(inputs).adjoin, stores_gradients(inputs, s)});
 }
 
-NormVJP NormVJP::sampled(const Arrays&, mx::Stream) const {
-  return {norm.flags(), wanted, dtypes};
+OpPtr NormVJP::sampled(const Arrays&, mx::Stream) const {
+  return shared(NormVJP(norm.flags(), wanted, dtypes));
 }
 
 // Of so many rows that parameters' gradients add up several partial sums,
@@ -120,7 +120,5 @@ Arrays in_order(
   }
   return all;
 }
-
-MLX_NORMS_DEFINE_OP(NormVJP)
 
 } // namespace mlx_norms

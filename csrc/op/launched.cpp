@@ -6,7 +6,7 @@
 
 #include "csrc/common/checks.h"
 #include "csrc/gpu/check_complete.h"
-#include "csrc/op/define_node.h"
+#include "csrc/op/node.h"
 
 namespace mlx_norms {
 
@@ -48,7 +48,7 @@ class Filling {
       : named_(named),
         needs_(*needs_of_kernel(named.kernel)),
         name_(*name_in(needs_, named.kernel)),
-        op_{Launch(KernelName(name_.text.c_str())), {}, {}, {}, {}, {}} {}
+        op_(Launch(KernelName(name_.text.c_str()))) {}
 
   Launched filled() {
     for (const auto& [name, value] : named_.constants) {
@@ -213,10 +213,6 @@ class Filling {
   std::set<std::string> given_;
 };
 
-[[noreturn]] void refuse_transform(const std::string& transform) {
-  refuse(kOp, transform + " of a kernel alone is not defined.");
-}
-
 bool same(const Launch& a, const Launch& b) {
   auto constants = [](const auto& x, const auto& y) {
     return x.index == y.index && x.value == y.value;
@@ -269,26 +265,8 @@ LaunchPlan Launched::plan(
   return plan;
 }
 
-Arrays Launched::jvp(
-    const Arrays&,
-    const Arrays&,
-    const std::vector<int>&,
-    mx::Stream) const {
-  refuse_transform("jvp");
-}
-
-Arrays Launched::vjp(
-    const Arrays&,
-    const Arrays&,
-    const std::vector<int>&,
-    const Arrays&,
-    mx::Stream) const {
-  refuse_transform("vjp");
-}
-
-Arrays Launched::mapped(const Arrays&, const std::vector<int>&, mx::Stream)
-    const {
-  refuse_transform("vmap");
+Arrays Launched::fallback(const Arrays&, mx::Stream) const {
+  refuse(kOp, "grad, jvp and vmap of a kernel alone are not defined.");
 }
 
 Arrays launch(const NamedLaunch& named, mx::StreamOrDevice stream) {
@@ -304,7 +282,5 @@ Arrays launch(const NamedLaunch& named, mx::StreamOrDevice stream) {
   }
   return node(std::move(op), std::move(inputs), s);
 }
-
-MLX_NORMS_DEFINE_NODE(Launched)
 
 } // namespace mlx_norms

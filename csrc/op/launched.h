@@ -18,43 +18,30 @@ namespace mlx_norms {
 
 // A launch that does not depend on how its arrays lie in memory. It holds
 // sizes, so a shapeless graph calls it for those of its trace alone.
-struct Launched {
+struct Launched : OpOf<Launched> {
   Launch launch;                      // without arrays
   std::vector<int> read, written;     // buffer indices, in the arrays' order
   std::vector<mx::Shape> taken, made; // shapes of the inputs, of the outputs
-  Dtypes dtypes;
+
+  explicit Launched(Launch launch) : launch(std::move(launch)) {}
 
   bool operator==(const Launched& other) const;
   const char* name() const {
     return "mlx_norms::Launch";
   }
-  mx::Shape shape(const Arrays& inputs, size_t i) const {
+  mx::Shape shape(const Arrays& inputs, size_t i) const override {
     check(inputs);
     return made[i];
   }
-  Donors donors(const Arrays&, size_t, mx::Stream) const {
-    return {};
-  }
-  void check(const Arrays& inputs) const;
+  void check(const Arrays& inputs) const override;
   LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
-      const;
+      const override;
 
-  // They throw: a kernel alone has no transforms.
-  Arrays jvp(
-      const Arrays& primals,
-      const Arrays& tangents,
-      const std::vector<int>& argnums,
-      mx::Stream s) const;
-  Arrays vjp(
-      const Arrays& primals,
-      const Arrays& cotangents,
-      const std::vector<int>& argnums,
-      const Arrays& outputs,
-      mx::Stream s) const;
-  Arrays mapped(
-      const Arrays& inputs,
-      const std::vector<int>& axes,
-      mx::Stream s) const;
+  // It throws: a kernel alone has no transforms.
+  Arrays fallback(const Arrays& inputs, mx::Stream s) const override;
+  bool has_sample() const override {
+    return false;
+  }
 };
 
 // By the names of the kernel's text.

@@ -30,6 +30,9 @@ class Kinds {
  public:
   Kind of(const mx::Primitive& primitive) {
     auto* type = &typeid(primitive);
+    if (*type == typeid(Node)) {
+      type = &typeid(static_cast<const Node&>(primitive).op());
+    }
     auto& entry =
         entries_[hash_of(reinterpret_cast<std::uintptr_t>(type)) % kEntries];
     if (entry.type != type) {
@@ -42,17 +45,17 @@ class Kinds {
   static Kind kind_of(
       const mx::Primitive& primitive,
       const std::type_info& type) {
-    if (type == typeid(Node<Norm>)) {
+    if (type == typeid(Norm)) {
       return Kind::Norm;
     }
-    if (type == typeid(Node<GroupNorm>) || type == typeid(Node<ChannelNorm>)) {
+    if (type == typeid(GroupNorm) || type == typeid(ChannelNorm)) {
       return Kind::OtherNorm;
     }
     std::string_view name = primitive.name();
     if (is_mlx_norm(name)) {
       return Kind::Norm;
     }
-    if (type == typeid(Node<NormRope>) || name == "RoPE") {
+    if (type == typeid(NormRope) || name == "RoPE") {
       return Kind::Rope;
     }
     if (name == "QuantizedMatmul") {

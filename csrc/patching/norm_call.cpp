@@ -55,15 +55,14 @@ std::optional<NormCall> of_mlx(const array& output, bool center, float eps) {
   return call;
 }
 
-template <typename Op>
-std::optional<Made> made_of(const Op& op, Arrays inputs, mx::Stream stream) {
+} // namespace
+
+std::optional<Made> made_of(OpPtr op, Arrays inputs, mx::Stream stream) {
   if (!has_kernel(op, inputs, stream)) {
     return std::nullopt;
   }
-  return Made{std::make_shared<Node<Op>>(stream, op), std::move(inputs)};
+  return Made{std::make_shared<Node>(stream, std::move(op)), std::move(inputs)};
 }
-
-} // namespace
 
 std::optional<NormCall> NormCall::of(const array& output) {
   auto name = name_of(output);
@@ -84,7 +83,7 @@ std::optional<NormCall> NormCall::of(const array& output) {
     return call;
   }
   if (auto* norm = op_of<ChannelNorm>(output)) {
-    NormCall call{norm->spec, norm->dtype, output.primitive().stream()};
+    NormCall call{norm->spec, norm->dtypes[0], output.primitive().stream()};
     set_inputs(call, output.inputs().data());
     call.axis = norm->axis;
     return call;
@@ -117,26 +116,25 @@ std::optional<Made> NormCall::made() const {
     of.weight = spec.has(kWeight);
     of.bias = spec.has(kBias);
     of.activation = spec.activation;
-    return made_of(GroupNorm(of, dtype), inputs(), stream);
+    return made_of(shared(GroupNorm(of, dtype)), inputs(), stream);
   }
   if (axis != -1) {
-    return made_of(ChannelNorm{spec, axis, dtype}, inputs(), stream);
+    return made_of(shared(ChannelNorm(spec, axis, dtype)), inputs(), stream);
   }
   if (!normed_first) {
     auto arrays = inputs();
-    return made_of(Norm(spec, dtype, arrays), arrays, stream);
+    return made_of(shared(Norm(spec, dtype, arrays)), arrays, stream);
   }
-  NormAddNorm op{
-      .spec =
-          {.post_weight = post_weight.has_value(),
-           .weight = spec.has(kWeight),
-           .rounding = spec.rounding,
-           .weight_offset = spec.weight_offset,
-           .eps = spec.eps},
-      .dtypes = {dtype, dtype}};
+  NormAddNorm op(
+      {.post_weight = post_weight.has_value(),
+       .weight = spec.has(kWeight),
+       .rounding = spec.rounding,
+       .weight_offset = spec.weight_offset,
+       .eps = spec.eps},
+      {dtype, dtype});
   NormAddNormInputs of(
       x(), *in[kResidual], pointer_to(post_weight), pointer_to(in[kWeight]));
-  return made_of(op, of.arrays(), stream);
+  return made_of(shared(std::move(op)), of.arrays(), stream);
 }
 
 } // namespace mlx_norms

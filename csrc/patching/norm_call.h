@@ -61,4 +61,7 @@ struct NormCall {
   Arrays inputs() const;
 };
 
+// The node of an op; nullopt if no kernel computes it.
+std::optional<Made> made_of(OpPtr op, Arrays inputs, mx::Stream stream);
+
 } // namespace mlx_norms

@@ -95,7 +95,7 @@ OptionalArray computed(const Request& request, bool center, float eps) {
       {kX, &x}, {kWeight, if_any(weight, 1.0f)}, {kBias, if_any(bias, 0.0f)}};
   NormSpec spec{.operands = in.present(), .center = center, .eps = eps};
   auto inputs = in.arrays();
-  Norm norm(spec, output_dtype(request), inputs);
+  auto norm = shared(Norm(spec, output_dtype(request), inputs));
   bool composes = backend_of(stream) == Backend::None;
   if (!composes && !runs_kernel(norm, inputs, stream)) {
     count(Counted::NoKernel);
@@ -143,10 +143,11 @@ OptionalArray patched_rope(const RopeArguments& given) {
     auto [op, inputs] = norm_rope_call(a);
     op.normalized = false;
     op.eps = 0.0f;
-    if (!has_kernel(op, inputs, stream)) {
+    auto rope = shared(std::move(op));
+    if (!has_kernel(rope, inputs, stream)) {
       return std::nullopt;
     }
-    return node(std::move(op), std::move(inputs), stream)[0];
+    return node(std::move(rope), std::move(inputs), stream)[0];
   } catch (const std::invalid_argument&) { // left to MLX, as its message is
     return std::nullopt;
   }

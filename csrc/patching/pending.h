@@ -20,16 +20,24 @@ __attribute__((no_sanitize("vptr"))) auto state_of(const array& a) {
   return static_cast<P&>(a.primitive()).state();
 }
 
-// The op of the node of which a pending array is an output, if it is one of
-// these; or null.
-template <typename Op>
-const Op* op_of(const array& a) {
+// The node of ours of which a pending array is an output; or null.
+inline const Node* node_of(const array& a) {
   if (!is_pending(a)) {
     return nullptr;
   }
   auto& primitive = a.primitive();
-  return typeid(primitive) == typeid(Node<Op>)
-      ? &static_cast<Node<Op>&>(primitive).op()
+  return typeid(primitive) == typeid(Node)
+      ? static_cast<const Node*>(&primitive)
+      : nullptr;
+}
+
+// The op of the node of which a pending array is an output, if it is one of
+// these; or null.
+template <typename T>
+const T* op_of(const array& a) {
+  auto* node = node_of(a);
+  return node && typeid(node->op()) == typeid(T)
+      ? static_cast<const T*>(&node->op())
       : nullptr;
 }
 

@@ -45,12 +45,10 @@ bool take(const array& product, Graph& graph) {
   auto added = added_to(product, graph);
   QuantizedProduct ours(*form, in[0], added.residual, in[1], in[2], in[3]);
   NormLinear op(std::move(ours.spec), ours.inputs);
-  if (!has_kernel(op, ours.inputs, stream)) {
-    return false;
-  }
-  auto node = std::make_shared<Node<NormLinear>>(stream, std::move(op));
+  auto made = made_of(shared(std::move(op)), std::move(ours.inputs), stream);
   const auto& output = added.sum ? *added.sum : product;
-  return graph.add({{output}, std::move(node), std::move(ours.inputs)});
+  return made &&
+      graph.add({{output}, std::move(made->node), std::move(made->inputs)});
 }
 
 } // namespace

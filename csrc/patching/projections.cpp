@@ -154,7 +154,8 @@ class ProjectionPass {
       }
     }
     NormLinear op(std::move(spec), inputs);
-    if (!has_kernel(op, inputs, stream)) {
+    auto made = made_of(shared(std::move(op)), std::move(inputs), stream);
+    if (!made) {
       return false;
     }
     Arrays outputs;
@@ -170,14 +171,14 @@ class ProjectionPass {
       auto s = a.siblings()[0];
       if (sum) { // by MLX's operations
         graph_.add({{s}, sum->primitive_ptr(), sum->inputs()});
-        inputs[0] = s;
+        made->inputs[0] = s;
       } else {
         outputs.push_back(s);
       }
       norm_of_sum(a, s);
     }
-    auto node = std::make_shared<Node<NormLinear>>(stream, std::move(op));
-    return graph_.add({std::move(outputs), std::move(node), std::move(inputs)});
+    return graph_.add(
+        {std::move(outputs), std::move(made->node), std::move(made->inputs)});
   }
 
   // Nothing pending takes the norm any more; for whoever holds it, it becomes
@@ -190,9 +191,8 @@ class ProjectionPass {
     in[kX] = &sum;
     in[kResidual] = in[kResidual2] = in[kFactor] = nullptr;
     auto inputs = in.arrays();
-    Norm of_sum(spec, norm.dtypes[0], inputs);
-    auto node =
-        std::make_shared<Node<Norm>>(a.primitive().stream(), std::move(of_sum));
+    auto node = std::make_shared<Node>(
+        a.primitive().stream(), shared(Norm(spec, norm.dtypes[0], inputs)));
     graph_.add({{a}, std::move(node), std::move(inputs)});
   }
 

@@ -52,13 +52,6 @@ constexpr std::array<ReportLine, kCounted> kLines = {{
 std::array<std::atomic<int64_t>, kCounted> counts;
 std::atomic<uint32_t> period = 1; // of counts, until they are reset
 
-// Null: it is no norm's of this package.
-const Node<Norm>* node_of(const array& normalized) {
-  return op_of<Norm>(normalized)
-      ? static_cast<const Node<Norm>*>(&normalized.primitive())
-      : nullptr;
-}
-
 // What a call's node notes: how it is counted, and in which period.
 uint32_t note_of(Counted counted) {
   return period << 8 | static_cast<uint32_t>(counted);

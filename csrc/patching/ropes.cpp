@@ -261,16 +261,15 @@ class RopePass {
   }
 
   bool plan(std::vector<const RopeOfNorm*> ropes, Call<NormRope> call) {
-    if (!has_kernel(call.op, call.inputs, ropes[0]->stream)) {
+    auto made = made_of(
+        shared(std::move(call.op)), std::move(call.inputs), ropes[0]->stream);
+    if (!made) {
       return false;
     }
-    Rewrite rewrite;
+    Rewrite rewrite{{}, std::move(made->node), std::move(made->inputs)};
     for (auto* rope : ropes) {
       rewrite.old.push_back(rope->output);
     }
-    rewrite.node =
-        std::make_shared<Node<NormRope>>(ropes[0]->stream, std::move(call.op));
-    rewrite.inputs = std::move(call.inputs);
     if (!graph_.add(std::move(rewrite))) {
       return false;
     }

@@ -191,11 +191,15 @@ class Group {
       rewrite.old.push_back(output);
       rewrite.inputs.insert(rewrite.inputs.end(), inputs.begin(), inputs.end());
     }
-    Norm norm(specs, dtypes);
-    if (specs.size() < 2 || !has_kernel(norm, rewrite.inputs, stream)) {
+    auto made = specs.size() > 1
+        ? made_of(
+              shared(Norm(specs, dtypes)), std::move(rewrite.inputs), stream)
+        : std::nullopt;
+    if (!made) {
       return;
     }
-    rewrite.node = std::make_shared<Node<Norm>>(stream, norm);
+    rewrite.node = std::move(made->node);
+    rewrite.inputs = std::move(made->inputs);
     if (!graph.add(std::move(rewrite))) {
       return;
     }

@@ -1,10 +1,9 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include "csrc/python/arguments.h"
 #include "csrc/python/bindings.h"
 
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
 #include <tuple>
 
@@ -38,6 +37,23 @@ void bind_ladders(nb::module_& m) {
       "sgemm_rungs",
       [] { return rows(sgemm_rungs()); },
       "(name, fixes, dtypes) of each rung of SGEMM, naive first.");
+
+  using N = LayerNormByRung;
+  static const Parameters<N> of_norm{
+      required<&N::x>("x"),
+      parameter<&N::weight>("weight"),
+      parameter<&N::bias>("bias"),
+      parameter<&N::eps>("eps"),
+      parameter<&N::rung>("rung"),
+      parameter<&N::stream>("stream")};
+  def<&layer_norm_by_rung>(m, "layer_norm_by_rung", of_norm);
+  using P = SgemmByRung;
+  static const Parameters<P> of_product{
+      required<&P::a>("a"),
+      required<&P::b>("b"),
+      parameter<&P::rung>("rung"),
+      parameter<&P::stream>("stream")};
+  def<&sgemm_by_rung>(m, "sgemm_by_rung", of_product);
 }
 
 } // namespace mlx_norms

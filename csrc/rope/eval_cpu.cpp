@@ -2,9 +2,9 @@
 //
 // Some tokens at a time: their angles, and then all heads of all tensors.
 
-#include "csrc/op/eval_cpu.h"
 #include "csrc/cpu/row_blocks.h"
 #include "csrc/norm/cpu_parameters.h"
+#include "csrc/op/node.h"
 #include "csrc/rope/cpu_kernels.h"
 #include "csrc/rope/norm_rope.h"
 #include "mlx/backend/cpu/encoder.h"
@@ -163,7 +163,5 @@ void NormRope::eval_cpu(
         });
       });
 }
-
-template void Node<NormRope>::eval_cpu(const Arrays&, Arrays&);
 
 } // namespace mlx_norms

@@ -2,11 +2,13 @@
 
 #include "csrc/rope/norm_rope.h"
 
+#include "csrc/common/backend.h"
 #include "csrc/common/checks.h"
+#include "csrc/common/self_check.h"
 #include "csrc/gpu/geometry.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"
-#include "csrc/op/define_node.h"
+#include "csrc/op/node.h"
 #include "csrc/rope/fast_rope.h"
 
 namespace mlx_norms {
@@ -291,14 +293,14 @@ void NormRope::append_key(
   }
 }
 
-NormRope NormRope::sampled(const Arrays&, mx::Stream) const {
+OpPtr NormRope::sampled(const Arrays&, mx::Stream) const {
   auto op = *this;
   op.eps = 1e-5f;
   op.base = 10000.0f;
   op.scale = 1.0f;
   op.q_scale = q_scale != 1.0f ? 0.75f : 1.0f;
   op.weight_offset = weight_offset != 0.0f ? 1.0f : 0.0f;
-  return op;
+  return shared(std::move(op));
 }
 
 // Sequences of three tokens of two heads.
@@ -326,7 +328,5 @@ Arrays NormRope::sample(const Arrays& inputs, mx::Stream s) const {
   }
   return few;
 }
-
-MLX_NORMS_DEFINE_OP(NormRope)
 
 } // namespace mlx_norms

@@ -16,7 +16,7 @@ namespace mlx_norms {
 // rotated; the offset, in int32; the frequencies. Tensors are [..., L, H, D] of
 // one dtype. The offset has one element, or one for each index of the leading
 // axes or for so many that adjoin.
-struct NormRope {
+struct NormRope : OpOf<NormRope> {
   int rotated = 1; // tensors
   bool has_v = false;
   bool has_weight = false;
@@ -32,49 +32,47 @@ struct NormRope {
   Number q_scale = 1.0f;
   Number weight_offset = 0.0f;
   float eps = 1e-5f;
-  Dtypes dtypes;
 
   bool operator==(const NormRope&) const = default;
-  const char* name() const {
+  const char* name() const override {
     return normalized ? "mlx_norms::NormRope" : "mlx_norms::Rope";
   }
-  mx::Shape shape(const Arrays& inputs, size_t i) const;
-  Donors donors(const Arrays&, size_t, mx::Stream) const {
-    return {};
-  }
-  void check(const Arrays& inputs) const;
-  Arrays fallback(const Arrays& inputs, mx::Stream s) const;
+  mx::Shape shape(const Arrays& inputs, size_t i) const override;
+  void check(const Arrays& inputs) const override;
+  Arrays fallback(const Arrays& inputs, mx::Stream s) const override;
   LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
-      const;
-  void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const;
+      const override;
+  void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s)
+      const override;
 
   void append_key(
       const Arrays& inputs,
       mx::Stream s,
-      std::vector<int64_t>& numbers) const;
-  NormRope sampled(const Arrays& inputs, mx::Stream s) const;
-  Arrays sample(const Arrays& inputs, mx::Stream s) const;
-  Arrays reference(const Arrays& sample, mx::Stream s) const;
+      std::vector<int64_t>& numbers) const override;
+  OpPtr sampled(const Arrays& inputs, mx::Stream s) const override;
+  Arrays sample(const Arrays& inputs, mx::Stream s) const override;
+  Arrays reference(const Arrays& sample, mx::Stream s) const override;
 
   // Whether a GPU's SIMD-group holds a row.
-  bool suits(const Arrays& inputs, mx::Stream s) const;
-  Arrays steps(const Arrays& inputs, mx::Stream s) const; // norms, rotations
+  bool suits(const Arrays& inputs, mx::Stream s) const override;
+  Arrays steps(const Arrays& inputs, mx::Stream s)
+      const override; // norms, rotations
 
   Arrays jvp(
       const Arrays& primals,
       const Arrays& tangents,
       const std::vector<int>& argnums,
-      mx::Stream s) const;
+      mx::Stream s) const override;
   Arrays vjp(
       const Arrays& primals,
       const Arrays& cotangents,
       const std::vector<int>& argnums,
       const Arrays& outputs,
-      mx::Stream s) const;
-  std::optional<Call<NormRope>> batched(
+      mx::Stream s) const override;
+  Call<OpPtr> batched(
       const Arrays& inputs,
       const std::vector<int>& axes,
-      mx::Stream s) const;
+      mx::Stream s) const override;
 
   bool late() const {
     return rounding == Rounding::Late;

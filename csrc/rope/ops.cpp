@@ -148,22 +148,22 @@ checked_call(const char* op, const RopeArguments& a, mx::Stream s) {
   auto rounding = parse_rounding(op, a.rounding, a.weight_offset);
   bool early = rounding == Rounding::Early;
 
-  NormRope rope{
-      .rotated = rotated,
-      .has_v = a.v != nullptr,
-      .has_weight = first.weight != nullptr,
-      .has_freqs = a.freqs != nullptr,
-      .rope_first = a.rope_first,
-      .head_major = is_head_major(op, "output_layout", a.output_layout),
-      .traditional = a.traditional,
-      .rounding = rounding,
-      .dims = a.dims,
-      .base = a.base.value_or(1.0f),
-      .scale = a.scale,
-      .q_scale = early ? rounded_to(a.q_scale, x.dtype()) : a.q_scale,
-      .weight_offset = spec.weight_offset,
-      .eps = spec.eps,
-      .dtypes = Dtypes(tensors.size(), x.dtype())};
+  NormRope rope;
+  rope.dtypes = Dtypes(tensors.size(), x.dtype());
+  rope.rotated = rotated;
+  rope.has_v = a.v != nullptr;
+  rope.has_weight = first.weight != nullptr;
+  rope.has_freqs = a.freqs != nullptr;
+  rope.rope_first = a.rope_first;
+  rope.head_major = is_head_major(op, "output_layout", a.output_layout);
+  rope.traditional = a.traditional;
+  rope.rounding = rounding;
+  rope.dims = a.dims;
+  rope.base = a.base.value_or(1.0f);
+  rope.scale = a.scale;
+  rope.q_scale = early ? rounded_to(a.q_scale, x.dtype()) : a.q_scale;
+  rope.weight_offset = spec.weight_offset;
+  rope.eps = spec.eps;
   Arrays inputs;
   for (const auto& tensor : tensors) {
     inputs.push_back(tensor.x);

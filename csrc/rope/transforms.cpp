@@ -3,9 +3,10 @@
 // Derivatives and maps: those of a norm and a rotation, of which the latter is
 // linear, and its transpose a rotation back.
 
+#include "csrc/common/batch.h"
 #include "csrc/common/checks.h"
 #include "csrc/norm/checks.h"
-#include "csrc/op/define_node.h"
+#include "csrc/op/node.h"
 #include "csrc/rope/norm_rope.h"
 
 namespace mlx_norms {
@@ -16,7 +17,7 @@ Arrays NormRope::jvp(
     const std::vector<int>& argnums,
     mx::Stream s) const {
   if (normalized || argnums != std::vector{0}) {
-    return jvp_of(steps_of(*this, s), primals, tangents, argnums);
+    return Op::jvp(primals, tangents, argnums, s);
   }
   auto inputs = primals;
   inputs[0] = tangents[0];
@@ -27,7 +28,7 @@ Arrays NormRope::vjp(
     const Arrays& primals,
     const Arrays& cotangents,
     const std::vector<int>& argnums,
-    const Arrays&,
+    const Arrays& outputs,
     mx::Stream s) const {
   for (auto i : argnums) {
     if (i >= offset_at()) {
@@ -35,7 +36,7 @@ Arrays NormRope::vjp(
     }
   }
   if (normalized) {
-    return vjp_of(steps_of(*this, s), primals, cotangents, argnums);
+    return Op::vjp(primals, cotangents, argnums, outputs, s);
   }
   auto back = rotation(primals[0].dtype(), /* to_head_major= */ false);
   back.scale = -float{scale};
@@ -45,7 +46,7 @@ Arrays NormRope::vjp(
   return make(std::move(back), std::move(inputs), s);
 }
 
-std::optional<Call<NormRope>> NormRope::batched(
+Call<OpPtr> NormRope::batched(
     const Arrays& inputs,
     const std::vector<int>& axes,
     mx::Stream s) const {
@@ -53,7 +54,7 @@ std::optional<Call<NormRope>> NormRope::batched(
   for (int i = 0; i < tensors(); ++i) {
     int at = tensor_at(i);
     if (axes[at] < 0 || (weight_of(inputs, i) && axes[at + 1] >= 0)) {
-      return std::nullopt; // the kernel takes one weight
+      return {}; // the kernel takes one weight
     }
     batch[at] = with_leading_axis(inputs[at], axes[at], s);
   }
@@ -62,12 +63,12 @@ std::optional<Call<NormRope>> NormRope::batched(
     auto leading = with_leading_axis(inputs[at], axes[at], s);
     batch[at] = mx::contiguous(leading, /* allow_col_major= */ false, s);
   } else if (inputs[at].size() > 1) {
-    return std::nullopt; // each is of adjoining sequences
+    return {}; // each is of adjoining sequences
   }
   if (has_freqs && axes[at + 1] >= 0) {
-    return std::nullopt;
+    return {};
   }
-  return {{*this, std::move(batch)}};
+  return {copy(), std::move(batch)};
 }
 
 } // namespace mlx_norms

@@ -112,11 +112,11 @@ def test_transforms_are_those_of_a_custom_function():
         return _ext._launch(**of(x))["y"]
 
     for what, f in {
-        "vjp": lambda: mx.grad(lambda x: alone(x).sum())(x),
+        "grad": lambda: mx.grad(lambda x: alone(x).sum())(x),
         "jvp": lambda: mx.jvp(alone, [x], [x]),
         "vmap": lambda: mx.vmap(alone)(x[:, None]),
     }.items():
-        with pytest.raises(ValueError, match=rf"^\[launch\] {what} of a kernel alone"):
+        with pytest.raises(ValueError, match=rf"^\[launch\] .*\b{what}\b.* of a kernel alone"):
             f()
 
 

@@ -29,7 +29,7 @@ _SAMPLE = "what the check before a first use takes as a sample decides no result
 
 EXCLUDED = [
     Excluded("csrc/gpu/recorded.*:no bits", "a plan's flags follow from strides; see pinned.py"),
-    Excluded("csrc/gpu/recorded.h:add:*", "where a plan is kept decides no result", "kWays"),
+    Excluded("csrc/op/run.cpp:add:*", "where a plan is kept decides no result", "kWays"),
     Excluded("kernels/norm/*", _STAGES, "stages > 0"),
     Excluded("kernels/norm/*", _STAGES, "+ stages"),
     Excluded("kernels/norm/*:part of condition", _STAGES, "stages == 0"),
@@ -53,7 +53,7 @@ EXCLUDED = [
     Excluded("csrc/norm/eval_cpu.cpp:*:one choice", _CHOICE, "blocks_of_sums"),
     Excluded("csrc/norm/cpu/gate_row.h:is_worth_a_table:*", _CHOICE),
     Excluded("csrc/norm/cpu/rows.h:*:unwrapped", _CHOICE, "padded(width)"),
-    Excluded("csrc/op/define_node.h:make:never", _CHOICE),
+    Excluded("csrc/op/node.cpp:make:never", _CHOICE),
     Excluded("csrc/rope/cpu_angles.h:sine_and_cosine:always", _CHOICE),
     Excluded("csrc/norm/channels/columns.h:ahead:*", "an address that is fetched ahead"),
     Excluded("*:prefetch*:*", "an address that is fetched ahead"),

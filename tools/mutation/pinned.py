@@ -247,7 +247,7 @@ METAL_MUTANTS = [
         "kernels/norm/several/rms_norms.metal",
         "row_in(weight2, weight2_flags, layouts, row, length)",
         "row_in(weight, weight2_flags, layouts, row, length)",
-        "tests/norm/test_heads.py::test_qk_norm_is_head_rms_norm_of_each",
+        "tests/norm/test_heads.py::test_rms_norms_is_rms_norm_of_each",
     ),
     Mutant(
         "dtypes left out of a call's key",
@@ -293,8 +293,8 @@ METAL_MUTANTS = [
     ),
     Mutant(
         "options left out of a call's key",
-        "csrc/gpu/recorded.h",
-        "call->key == key && call->op == op",
+        "csrc/op/run.cpp",
+        "call->key == key && call->op->equals(op)",
         "call->key == key",
         "tests/norm/test_recorded_calls.py",
     ),
@@ -353,7 +353,7 @@ METAL_MUTANTS = [
         "kernels/norm/vjp/norm_vjp.metal",
         "weight_flags, layouts, loop.row, length)",
         "weight_flags, layouts, 0, length)",
-        "tests/norm/test_heads.py::test_head_rms_norm",
+        "tests/norm/test_heads.py::test_rms_norm",
     ),
     Mutant(
         "one row a SIMD-group in the gradient",

@@ -3,12 +3,14 @@
 #include "csrc/norm/channels/channel_norm.h"
 
 #include "csrc/common/activations.h"
+#include "csrc/common/batch.h"
 #include "csrc/common/checks.h"
+#include "csrc/common/self_check.h"
 #include "csrc/norm/channels/checks.h"
 #include "csrc/norm/channels/geometry.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"
-#include "csrc/op/define_node.h"
+#include "csrc/op/node.h"
 
 namespace mlx_norms {
 
@@ -57,8 +59,8 @@ void ChannelNorm::check(const Arrays& inputs) const {
 Arrays ChannelNorm::fallback(const Arrays& inputs, mx::Stream s) const {
   auto rows = inputs;
   rows[0] = as_rows(inputs[0], axis, s);
-  auto y =
-      fallback_norm(spec, dtype, NormInputs(spec.operands, rows.data()), s)[0];
+  NormInputs in(spec.operands, rows.data());
+  auto y = fallback_norm(spec, dtypes[0], in, s)[0];
   return {as_channels(y, axis, s)};
 }
 
@@ -70,8 +72,8 @@ void ChannelNorm::append_key(
   spec.append_key(numbers);
 }
 
-ChannelNorm ChannelNorm::sampled(const Arrays&, mx::Stream) const {
-  return {spec.flags(), -2, dtype};
+OpPtr ChannelNorm::sampled(const Arrays&, mx::Stream) const {
+  return shared(ChannelNorm(spec.flags(), -2, dtypes[0]));
 }
 
 Arrays ChannelNorm::sample(const Arrays& inputs, mx::Stream s) const {
@@ -89,15 +91,15 @@ Arrays ChannelNorm::vjp(
     wanted.set(spec.operands.at(i));
   }
   auto plain = spec.without_gate();
-  auto cotangent = mx::astype(cotangents[0], dtype, s);
+  auto cotangent = mx::astype(cotangents[0], dtypes[0], s);
   if (spec.is_gated()) {
     // That of the norm is multiplied by the activation's slope at its result.
-    auto y = make(ChannelNorm{plain, axis, mx::float32}, primals, s);
+    auto y = make(ChannelNorm(plain, axis, mx::float32), primals, s)[0];
     cotangent = mx::multiply(
         mx::astype(cotangent, mx::float32, s), slope(spec.activation, y, s), s);
   }
   NormInputs in(spec.operands, primals.data());
-  ChannelNormVJP gradient{plain, wanted, axis, {}};
+  ChannelNormVJP gradient(plain, wanted, axis, {});
   for (auto operand : wanted) {
     gradient.dtypes.push_back(in[operand]->dtype());
   }
@@ -113,16 +115,16 @@ Arrays ChannelNorm::vjp(
 }
 
 // The kernel accepts one weight.
-std::optional<Call<ChannelNorm>> ChannelNorm::batched(
+Call<OpPtr> ChannelNorm::batched(
     const Arrays& inputs,
     const std::vector<int>& axes,
     mx::Stream s) const {
   if (any_batched(axes, 1, axes.size())) {
-    return std::nullopt;
+    return {};
   }
   auto batch = inputs;
   batch[0] = with_leading_axis(inputs[0], axes[0], s);
-  return {{*this, std::move(batch)}};
+  return {copy(), std::move(batch)};
 }
 
 void ChannelNormVJP::check(const Arrays& inputs) const {
@@ -152,8 +154,8 @@ void ChannelNormVJP::append_key(
   numbers.push_back(wanted.bits());
 }
 
-ChannelNormVJP ChannelNormVJP::sampled(const Arrays&, mx::Stream) const {
-  return {norm.flags(), wanted, -2, dtypes};
+OpPtr ChannelNormVJP::sampled(const Arrays&, mx::Stream) const {
+  return shared(ChannelNormVJP(norm.flags(), wanted, -2, dtypes));
 }
 
 // Of so many samples that several partial sums are added up.
@@ -162,19 +164,19 @@ Arrays ChannelNormVJP::sample(const Arrays& inputs, mx::Stream s) const {
 }
 
 // The kernel accepts one weight, and sums over all of a batch.
-std::optional<Call<ChannelNormVJP>> ChannelNormVJP::batched(
+Call<OpPtr> ChannelNormVJP::batched(
     const Arrays& inputs,
     const std::vector<int>& axes,
     mx::Stream s) const {
   if ((norm.has(kWeight) && axes[1] >= 0) || wanted.has_any({kWeight, kBias})) {
-    return std::nullopt;
+    return {};
   }
   auto batch = inputs;
   auto mapped = with_leading_batch(
       {inputs.front(), inputs.back()}, {axes.front(), axes.back()}, s);
   batch.front() = std::move(mapped[0]);
   batch.back() = std::move(mapped[1]);
-  return {{*this, std::move(batch)}};
+  return {copy(), std::move(batch)};
 }
 
 array make_channel_norm(
@@ -183,10 +185,7 @@ array make_channel_norm(
     mx::Dtype dtype,
     Arrays inputs,
     mx::Stream s) {
-  return make(ChannelNorm{spec, axis, dtype}, std::move(inputs), s);
+  return make(ChannelNorm(spec, axis, dtype), std::move(inputs), s)[0];
 }
-
-MLX_NORMS_DEFINE_OP(ChannelNorm)
-MLX_NORMS_DEFINE_OP(ChannelNormVJP)
 
 } // namespace mlx_norms

@@ -8,7 +8,7 @@
 #include "csrc/norm/channels/geometry.h"
 #include "csrc/norm/cpu_parameters.h"
 #include "csrc/norm/norm.h"
-#include "csrc/op/eval_cpu.h"
+#include "csrc/op/node.h"
 #include "mlx/backend/cpu/encoder.h"
 
 namespace mlx_norms {
@@ -248,8 +248,5 @@ void ChannelNormVJP::eval_cpu(
     of_bias.store(bias_to);
   });
 }
-
-template void Node<ChannelNorm>::eval_cpu(const Arrays&, Arrays&);
-template void Node<ChannelNormVJP>::eval_cpu(const Arrays&, Arrays&);
 
 } // namespace mlx_norms

@@ -3,12 +3,12 @@
 // The two norms of a few rows at a time: what is between them stays in the
 // cache.
 
-#include "csrc/op/eval_cpu.h"
 #include "csrc/cpu/row_blocks.h"
 #include "csrc/cpu/row_runs.h"
 #include "csrc/norm/cpu_parameters.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
+#include "csrc/op/node.h"
 #include "mlx/backend/cpu/encoder.h"
 
 namespace mlx_norms {
@@ -119,8 +119,5 @@ void NormAddNorm::eval_cpu(
     });
   });
 }
-
-template void Node<NormAddNorm>::eval_cpu(const Arrays&, Arrays&);
-template void Node<NormAddNormVJP>::eval_cpu(const Arrays&, Arrays&);
 
 } // namespace mlx_norms

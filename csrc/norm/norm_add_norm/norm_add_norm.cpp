@@ -4,13 +4,16 @@
 
 #include <algorithm>
 
+#include "csrc/common/backend.h"
+#include "csrc/common/batch.h"
 #include "csrc/common/checks.h"
 #include "csrc/common/float16.h"
+#include "csrc/common/self_check.h"
 #include "csrc/norm/checks.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/few_rows.h"
 #include "csrc/norm/ops.h"
-#include "csrc/op/define_node.h"
+#include "csrc/op/node.h"
 
 namespace mlx_norms {
 
@@ -165,8 +168,8 @@ void NormAddNorm::append_key(
   spec.append_key(inputs, numbers);
 }
 
-NormAddNorm NormAddNorm::sampled(const Arrays&, mx::Stream) const {
-  return {spec.flags(), dtypes};
+OpPtr NormAddNorm::sampled(const Arrays&, mx::Stream) const {
+  return shared(NormAddNorm(spec.flags(), dtypes));
 }
 
 Arrays NormAddNorm::sample(const Arrays& inputs, mx::Stream s) const {
@@ -174,17 +177,17 @@ Arrays NormAddNorm::sample(const Arrays& inputs, mx::Stream s) const {
 }
 
 // The kernel accepts one weight of each norm, and a factor that broadcasts.
-std::optional<Call<NormAddNorm>> NormAddNorm::batched(
+Call<OpPtr> NormAddNorm::batched(
     const Arrays& inputs,
     const std::vector<int>& axes,
     mx::Stream s) const {
   if (any_batched(axes, 2, axes.size())) {
-    return std::nullopt;
+    return {};
   }
   auto batch =
       with_leading_batch({inputs[0], inputs[1]}, {axes[0], axes[1]}, s);
   batch.insert(batch.end(), inputs.begin() + 2, inputs.end());
-  return {{*this, std::move(batch)}};
+  return {copy(), std::move(batch)};
 }
 
 TwoArrays norm_add_norm(const NormArguments& a) {
@@ -226,7 +229,5 @@ TwoArrays norm_add_norm(const NormArguments& a) {
       mx::to_stream(a.stream));
   return {std::move(outputs[0]), std::move(outputs[1])};
 }
-
-MLX_NORMS_DEFINE_OP(NormAddNorm)
 
 } // namespace mlx_norms

@@ -85,49 +85,50 @@ struct NormAddNormInputs {
 };
 
 // {normalized, sum}
-struct NormAddNorm {
+struct NormAddNorm : OpOf<NormAddNorm> {
   NormAddNormSpec spec;
-  Dtypes dtypes;
+
+  NormAddNorm(NormAddNormSpec spec, Dtypes dtypes)
+      : OpOf(std::move(dtypes)),
+        spec(spec) {}
 
   bool operator==(const NormAddNorm&) const = default;
-  const char* name() const {
+  const char* name() const override {
     return "mlx_norms::NormAddNorm";
   }
-  mx::Shape shape(const Arrays& inputs, size_t) const {
-    return inputs[0].shape();
-  }
-  Donors donors(const Arrays& inputs, size_t i, mx::Stream) const {
+  Donors donors(const Arrays& inputs, size_t i, mx::Stream) const override {
     return {&inputs[i == 0 ? 0 : 1], &inputs[i == 0 ? 1 : 0]};
   }
-  void check(const Arrays& inputs) const;
-  Arrays fallback(const Arrays& inputs, mx::Stream s) const;
+  void check(const Arrays& inputs) const override;
+  Arrays fallback(const Arrays& inputs, mx::Stream s) const override;
   LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
-      const;
-  void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const;
+      const override;
+  void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s)
+      const override;
 
   void append_key(
       const Arrays& inputs,
       mx::Stream s,
-      std::vector<int64_t>& numbers) const;
-  NormAddNorm sampled(const Arrays& inputs, mx::Stream s) const;
-  Arrays sample(const Arrays& inputs, mx::Stream s) const;
+      std::vector<int64_t>& numbers) const override;
+  OpPtr sampled(const Arrays& inputs, mx::Stream s) const override;
+  Arrays sample(const Arrays& inputs, mx::Stream s) const override;
 
   // Whether one launch adds up as two do. A GPU sums a row of 16 bits in
   // another order than one of 32, of which there may be one of each; rounding
   // early, the result would not be that of two norms.
-  bool suits(const Arrays& inputs, mx::Stream s) const;
-  Arrays steps(const Arrays& inputs, mx::Stream s) const; // two norms
+  bool suits(const Arrays& inputs, mx::Stream s) const override;
+  Arrays steps(const Arrays& inputs, mx::Stream s) const override; // two norms
 
   Arrays vjp(
       const Arrays& primals,
       const Arrays& cotangents,
       const std::vector<int>& argnums,
       const Arrays& outputs,
-      mx::Stream s) const;
-  std::optional<Call<NormAddNorm>> batched(
+      mx::Stream s) const override;
+  Call<OpPtr> batched(
       const Arrays& inputs,
       const std::vector<int>& axes,
-      mx::Stream s) const;
+      mx::Stream s) const override;
 };
 
 // x, sum, [post_weight], [weight], cotangent, sum_cotangent
@@ -161,33 +162,43 @@ struct NormAddNormVJPInputs {
 };
 
 // {x, sum, [post_weight], [weight]}
-struct NormAddNormVJP {
+struct NormAddNormVJP : OpOf<NormAddNormVJP> {
   NormAddNormSpec norms;
   bool post_weight; // whether it is wanted
   bool weight;      // likewise
-  Dtypes dtypes;
+
+  NormAddNormVJP(
+      NormAddNormSpec norms,
+      bool post_weight,
+      bool weight,
+      Dtypes dtypes)
+      : OpOf(std::move(dtypes)),
+        norms(norms),
+        post_weight(post_weight),
+        weight(weight) {}
 
   bool operator==(const NormAddNormVJP&) const = default;
-  const char* name() const {
+  const char* name() const override {
     return "mlx_norms::NormAddNormVJP";
   }
-  mx::Shape shape(const Arrays& inputs, size_t i) const;
-  Donors donors(const Arrays& inputs, size_t i, mx::Stream s) const;
-  void check(const Arrays& inputs) const;
-  Arrays fallback(const Arrays& inputs, mx::Stream s) const;
+  mx::Shape shape(const Arrays& inputs, size_t i) const override;
+  Donors donors(const Arrays& inputs, size_t i, mx::Stream s) const override;
+  void check(const Arrays& inputs) const override;
+  Arrays fallback(const Arrays& inputs, mx::Stream s) const override;
   LaunchPlan plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s)
-      const;
+      const override;
 
   void append_key(
       const Arrays& inputs,
       mx::Stream s,
-      std::vector<int64_t>& numbers) const;
-  NormAddNormVJP sampled(const Arrays& inputs, mx::Stream s) const;
-  Arrays sample(const Arrays& inputs, mx::Stream s) const;
+      std::vector<int64_t>& numbers) const override;
+  OpPtr sampled(const Arrays& inputs, mx::Stream s) const override;
+  Arrays sample(const Arrays& inputs, mx::Stream s) const override;
 
   // Whether a GPU's threads hold what the kernel needs of such rows.
-  bool suits(const Arrays& inputs, mx::Stream s) const;
-  Arrays steps(const Arrays& inputs, mx::Stream s) const; // of two norms
+  bool suits(const Arrays& inputs, mx::Stream s) const override;
+  Arrays steps(const Arrays& inputs, mx::Stream s)
+      const override; // of two norms
   NormVJP of_x() const;
   NormVJP of_sum() const;
 };

@@ -3,10 +3,11 @@
 #include <algorithm>
 
 #include "csrc/common/checks.h"
+#include "csrc/common/derivatives.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/gradients.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
-#include "csrc/op/define_node.h"
+#include "csrc/op/node.h"
 
 namespace mlx_norms {
 
@@ -68,8 +69,8 @@ void NormAddNormVJP::append_key(
   numbers.push_back(weight);
 }
 
-NormAddNormVJP NormAddNormVJP::sampled(const Arrays&, mx::Stream) const {
-  return {norms.flags(), post_weight, weight, dtypes};
+OpPtr NormAddNormVJP::sampled(const Arrays&, mx::Stream) const {
+  return shared(NormAddNormVJP(norms.flags(), post_weight, weight, dtypes));
 }
 
 // Of so many rows that weights' gradients add up several partial sums.
@@ -122,8 +123,9 @@ Arrays NormAddNorm::vjp(
     auto inputs = primals;
     inputs[1] = h;
     inputs.insert(inputs.end(), {cotangent, of_sum});
-    if (has_kernel(both, inputs, s)) {
-      auto found = node(both, std::move(inputs), s);
+    auto op = shared(both);
+    if (has_kernel(op, inputs, s)) {
+      auto found = node(std::move(op), std::move(inputs), s);
       gradients[0] = found[0];
       gradients[1] = mx::astype(found[1], in.residual.dtype(), s);
       if (both.post_weight) {
@@ -216,7 +218,5 @@ mx::Shape NormAddNormVJP::shape(const Arrays& inputs, size_t i) const {
   const auto& x = inputs[0];
   return i < 2 ? x.shape() : mx::Shape{x.shape(-1)};
 }
-
-MLX_NORMS_DEFINE_OP(NormAddNormVJP)
 
 } // namespace mlx_norms

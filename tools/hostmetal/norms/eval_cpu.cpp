@@ -1,37 +1,33 @@
 // Copyright © 2026 mlx_norms contributors
+//
+// In place of csrc/op/eval_cpu.cpp and of each op's: no op runs on the CPU.
 
 #include "csrc/group_norm/group_norm.h"
-#include "csrc/ladders/layer_norm.h"
-#include "csrc/ladders/sgemm.h"
-#include "csrc/linear/norm_linear.h"
-#include "csrc/matmul/matmul.h"
 #include "csrc/norm/channels/channel_norm.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
-#include "csrc/op/launched.h"
 #include "csrc/rope/norm_rope.h"
 #include "eval.h"
 
+#define NOT_ON_THE_CPU(T)                                               \
+  void T::eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) \
+      const {                                                           \
+    Op::eval_cpu(inputs, outputs, s);                                   \
+  }
+
 namespace mlx_norms {
 
-template <typename Op>
-void Node<Op>::eval_cpu(const Arrays& inputs, Arrays& outputs) {
+void Node::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   hostmetal::eval(*this, inputs, outputs);
 }
 
-template void Node<NormLinear>::eval_cpu(const Arrays&, Arrays&);
-template void Node<Norm>::eval_cpu(const Arrays&, Arrays&);
-template void Node<NormVJP>::eval_cpu(const Arrays&, Arrays&);
-template void Node<ChannelNorm>::eval_cpu(const Arrays&, Arrays&);
-template void Node<ChannelNormVJP>::eval_cpu(const Arrays&, Arrays&);
-template void Node<NormAddNorm>::eval_cpu(const Arrays&, Arrays&);
-template void Node<NormAddNormVJP>::eval_cpu(const Arrays&, Arrays&);
-template void Node<GroupNorm>::eval_cpu(const Arrays&, Arrays&);
-template void Node<GroupNormVJP>::eval_cpu(const Arrays&, Arrays&);
-template void Node<Matmul>::eval_cpu(const Arrays&, Arrays&);
-template void Node<LayerNormRung>::eval_cpu(const Arrays&, Arrays&);
-template void Node<SgemmRung>::eval_cpu(const Arrays&, Arrays&);
-template void Node<Launched>::eval_cpu(const Arrays&, Arrays&);
-template void Node<NormRope>::eval_cpu(const Arrays&, Arrays&);
+NOT_ON_THE_CPU(Norm)
+NOT_ON_THE_CPU(NormVJP)
+NOT_ON_THE_CPU(ChannelNorm)
+NOT_ON_THE_CPU(ChannelNormVJP)
+NOT_ON_THE_CPU(NormAddNorm)
+NOT_ON_THE_CPU(GroupNorm)
+NOT_ON_THE_CPU(GroupNormVJP)
+NOT_ON_THE_CPU(NormRope)
 
 } // namespace mlx_norms

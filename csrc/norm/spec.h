@@ -34,10 +34,11 @@ class Number {
 enum class Rounding { Early, Late };
 
 // What a norm reads and its options, by which kernels are specialized:
-// residual + factor * x, plus residual2, or x times the activated gate, is
-// normalized, and the result times the weight, plus the bias, times 1 + scale,
-// plus shift, times the activated gate, times the multiplier. With a residual
-// the sum is an output, too.
+//   s = (residual + factor * x) + residual2, or x * activation(gate)
+//   n = norm(s) * (weight + weight_offset) + bias
+//   m = n * (1 + scale) + shift
+//   y = m * activation(gate) * multiplier, or activation(m) without a gate
+// With a residual s is an output, too.
 struct NormSpec {
   Operands operands{kX};
   bool center = false;     // subtract the mean: LayerNorm, else RMSNorm

@@ -29,7 +29,7 @@ const Parameters<RopeArguments>& rope_parameters() {
       parameter<&A::offset>("offset"),
       parameter<&A::freqs>("freqs"),
       parameter<&A::v>("v"),
-      parameter<&A::q_scale>("q_scale"),
+      parameter<&A::q_multiplier>("q_multiplier"),
       parameter<&A::weight_offset>("weight_offset"),
       parameter<&A::rope_first>("rope_first"),
       parameter<&A::output_layout>("output_layout"),

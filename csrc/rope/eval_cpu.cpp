@@ -61,7 +61,7 @@ void NormRope::eval_cpu(
     tensor.head_stride = x.strides(-2);
     tensor.row.x = rows_in(x, 0);
     tensor.row.y = rows_out(outputs[i]);
-    tensor.row.factor = i == 0 ? float{q_scale} : 1.0f;
+    tensor.row.factor = i == 0 ? float{q_multiplier} : 1.0f;
     tensor.row.rotated = i < rotated;
     tensor.weight = Parameter(weight_of(inputs, i), weight_offset);
     read.push_back(&x);

@@ -58,7 +58,7 @@ Arrays in_order(
     auto x = inputs[op.tensor_at(i)];
     auto* weight = op.weight_of(inputs, i);
     auto dtype = op.dtypes[i];
-    float factor = i == 0 ? float{op.q_scale} : 1.0f;
+    float factor = i == 0 ? float{op.q_multiplier} : 1.0f;
     auto between = op.late() ? mx::float32 : dtype;
     auto normalize = [&](const array& x, mx::Dtype to) {
       return op.normalized
@@ -185,7 +185,7 @@ NormRope NormRope::rotation(mx::Dtype dtype, bool to_head_major) const {
   op.normalized = false;
   op.rope_first = false;
   op.head_major = to_head_major;
-  op.q_scale = 1.0f;
+  op.q_multiplier = 1.0f;
   op.weight_offset = 0.0f;
   op.eps = 0.0f;
   op.dtypes = {dtype};
@@ -283,7 +283,7 @@ void NormRope::append_key(
         int64_t{head_major},
         int64_t{traditional},
         int64_t{late()},
-        int64_t{q_scale != 1.0f},
+        int64_t{q_multiplier != 1.0f},
         int64_t{weight_offset != 0.0f}}) {
     numbers.push_back(number);
   }
@@ -298,7 +298,7 @@ OpPtr NormRope::sampled(const Arrays&, mx::Stream) const {
   op.eps = 1e-5f;
   op.base = 10000.0f;
   op.scale = 1.0f;
-  op.q_scale = q_scale != 1.0f ? 0.75f : 1.0f;
+  op.q_multiplier = q_multiplier != 1.0f ? 0.75f : 1.0f;
   op.weight_offset = weight_offset != 0.0f ? 1.0f : 0.0f;
   return shared(std::move(op));
 }

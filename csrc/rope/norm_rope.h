@@ -29,7 +29,7 @@ struct NormRope : OpOf<NormRope> {
   std::optional<int> dims; // none: all of D
   Number base = 10000.0f;
   Number scale = 1.0f; // of positions
-  Number q_scale = 1.0f;
+  Number q_multiplier = 1.0f;
   Number weight_offset = 0.0f;
   float eps = 1e-5f;
 

@@ -161,7 +161,8 @@ checked_call(const char* op, const RopeArguments& a, mx::Stream s) {
   rope.dims = a.dims;
   rope.base = a.base.value_or(1.0f);
   rope.scale = a.scale;
-  rope.q_scale = early ? rounded_to(a.q_scale, x.dtype()) : a.q_scale;
+  rope.q_multiplier =
+      early ? rounded_to(a.q_multiplier, x.dtype()) : a.q_multiplier;
   rope.weight_offset = spec.weight_offset;
   rope.eps = spec.eps;
   Arrays inputs;

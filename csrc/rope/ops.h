@@ -30,7 +30,7 @@ struct RopeArguments {
   std::variant<bool, int, array> offset =
       0; // not a bool, which Python has for an int
   const array* freqs = nullptr;
-  float q_scale = 1.0f;
+  float q_multiplier = 1.0f;
   float weight_offset = 0.0f;
   bool rope_first = false;
   std::string output_layout = "BHLD";

@@ -137,7 +137,7 @@ LaunchPlan NormRope::plan(
   launch.set(K::head_major, head_major);
   launch.set(K::traditional, traditional);
   launch.set(K::round_early, !late());
-  launch.set(K::has_factor, q_scale != 1.0f);
+  launch.set(K::has_factor, q_multiplier != 1.0f);
   launch.set(K::partner, partner_of(geometry, length, dims, traditional));
   bind_rows(launch, K::x, x1);
   bind_rows(launch, K::x2, x2);
@@ -163,7 +163,7 @@ LaunchPlan NormRope::plan(
   launch.set(K::weight_offset, weight_offset);
   launch.set(K::log2_base, std::log2(float{base}));
   launch.set(K::position_scale, scale);
-  launch.set(K::factor, q_scale);
+  launch.set(K::factor, q_multiplier);
 
   uint32_t items = 0;
   for (const auto& tensor : of) {

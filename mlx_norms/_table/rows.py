@@ -222,11 +222,11 @@ def roped(m, x, weight=None, *, eps, dims, layout, rope_first=False, **options):
     return rotated(m.rms(x, weight, eps=eps))
 
 
-def qk_roped(m, q, k, q_weight, k_weight, v, *, eps, layout, q_scale=None, **options):
+def qk_roped(m, q, k, q_weight, k_weight, v, *, eps, layout, q_multiplier=None, **options):
     rows = heads_first(m, m.rms(v, eps=eps), layout)
     of = partial(roped, m, eps=eps, layout=layout, **options)
     y = of(q, q_weight)
-    return [y if q_scale is None else y * q_scale, of(k, k_weight), rows]
+    return [y if q_multiplier is None else y * q_multiplier, of(k, k_weight), rows]
 
 
 ANGLES, OF_10 = dict(dims=8, base=100.0, offset=3, layout="BLHD"), dict(D=10)
@@ -238,7 +238,7 @@ for text, more in {
 }.items():
     axes = dict(x=more.get("layout", "BLHD"), weight="D")
     op(f"norm_rope{text}", "norm_rope", roped, axes, options=ANGLES | more, fixed=OF_10)
-for text, more in {"": {}, " traditional": dict(traditional=True, q_scale=0.5)}.items():
+for text, more in {"": {}, " traditional": dict(traditional=True, q_multiplier=0.5)}.items():
     axes = dict(q="BLHD", k="BLKD", q_weight="D", k_weight="D", v="BLKD")
     op(
         f"qk_norm_rope{text}",

@@ -117,7 +117,7 @@ def qk_norm_rope(
     scale: float = 1.0,
     freqs: mx.array | None = None,
     v: None = None,
-    q_scale: float = 1.0,
+    q_multiplier: float = 1.0,
     weight_offset: float = 0.0,
     rope_first: bool = False,
     output_layout: Layout = "BHLD",
@@ -140,7 +140,7 @@ def qk_norm_rope(
     scale: float = 1.0,
     freqs: mx.array | None = None,
     v: mx.array,
-    q_scale: float = 1.0,
+    q_multiplier: float = 1.0,
     weight_offset: float = 0.0,
     rope_first: bool = False,
     output_layout: Layout = "BHLD",
@@ -163,7 +163,7 @@ def qk_norm_rope(
     scale: float = 1.0,
     freqs: mx.array | None = None,
     v: mx.array | None = None,
-    q_scale: float = 1.0,
+    q_multiplier: float = 1.0,
     weight_offset: float = 0.0,
     rope_first: bool = False,
     output_layout: Layout = "BHLD",
@@ -185,7 +185,7 @@ def qk_norm_rope(
     scale=1.0,
     freqs=None,
     v=None,
-    q_scale=1.0,
+    q_multiplier=1.0,
     weight_offset=0.0,
     rope_first=False,
     output_layout="BHLD",
@@ -205,8 +205,8 @@ def qk_norm_rope(
         k_weight (array, optional): Likewise for ``k``. Both weights must be given, or neither.
         v (array, optional): Values of the same dtype and layout: normalized without a weight and
           not rotated. Default: ``None``.
-        q_scale (float): Multiplies the norm of ``q``; rounding early it is rounded to the dtype,
-          and the product, too. Default: ``1.0``.
+        q_multiplier (float): Multiplies the norm of ``q``; rounding early it is rounded to the
+          dtype, and the product, too. Default: ``1.0``.
 
     Returns:
         tuple(array, array) or tuple(array, array, array): The results of ``q``, ``k`` and, if it is
@@ -229,7 +229,7 @@ def qk_norm_rope(
         offset=offset,
         freqs=freqs,
         v=v,
-        q_scale=q_scale,
+        q_multiplier=q_multiplier,
         weight_offset=weight_offset,
         rope_first=rope_first,
         output_layout=output_layout,

@@ -768,7 +768,7 @@ def calls():
         for dtype in (mx.float32, mx.bfloat16):
             q, k, w2 = (a.astype(dtype) for a in (heads, kv, w))
             yield lambda: norm_rope(q, w2, offset=3, **options)
-            more = dict(v=v.astype(dtype), q_scale=0.5)
+            more = dict(v=v.astype(dtype), q_multiplier=0.5)
             yield lambda: qk_norm_rope(q, k, w2, w2, offset=mx.array([1, 2]), **more)
     yield lambda: mx.grad(lambda x: norm_rope(x, w).sum())(heads)
 """

@@ -131,7 +131,7 @@ def test_queries_keys_and_values(case, rounding, rope_first):
         options = dict(rounding=rounding, rope_first=rope_first, offset=mx.array([3, -2]))
         of = case(**options)
         call = qk_norm_rope
-        got = call(q, k, q_weight, k_weight, v=v, q_scale=0.37, **options)
+        got = call(q, k, q_weight, k_weight, v=v, q_multiplier=0.37, **options)
         wanted = (
             of.truth(q, q_weight, factor=0.37),
             of.truth(k, k_weight),

@@ -88,7 +88,7 @@ def test_programs_reach_what_may_become_of_a_norm(cpu, monkeypatch):
             return result
 
         monkeypatch.setattr(modes, name, counted)
-    assert not list(failing(cpu, range(260)))
+    assert not list(failing(cpu, range(700)))
     for name in ("FUSED", "WITH_OTHERS", "ALONE", "OTHER_STREAM", "REPEATED"):
         assert reasons[getattr(patched_runs, name)]
     for name in ("OF_SUM", "LONG_GRAPH", "TRACED", "DTYPE", "ARGUMENTS"):

@@ -60,17 +60,6 @@ void check_rows(const char* op, const char* argument, const mx::array& x) {
   }
 }
 
-void check_heads(const char* op, const char* argument, const mx::array& x) {
-  check_rows(op, argument, x);
-  if (x.ndim() < 2) {
-    refuse(
-        op,
-        std::string(argument) +
-            " must have at least 2 axes [..., heads, head_dim] but has shape " +
-            text(x.shape()) + ".");
-  }
-}
-
 void check_same_shape(
     const char* op,
     const char* argument,
@@ -192,12 +181,14 @@ void check_head_weight(
   bool has_heads = x.ndim() > 1;
   if (!is_vector(weight, length) &&
       !(has_heads && is_matrix(weight, x.shape(-2), length))) {
-    mx::Shape shared{length};
-    auto per_head = has_heads ? mx::Shape{x.shape(-2), length} : shared;
+    auto fits = text(mx::Shape{length});
+    if (has_heads) {
+      fits += " or " + text(mx::Shape{x.shape(-2), length});
+    }
     refuse(
         op,
-        std::string(argument) + " must have shape " + text(shared) + " or " +
-            text(per_head) + ", the last axes of " + x_name + ", but has " +
+        std::string(argument) + " must have shape " + fits +
+            ", the last axes of " + x_name + ", but has " +
             text(weight.shape()) + ".");
   }
 }

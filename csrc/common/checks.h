@@ -18,9 +18,6 @@ void check_dtype(const char* op, const char* argument, mx::Dtype dtype);
 // At least one axis.
 void check_rows(const char* op, const char* argument, const mx::array& x);
 
-// [..., heads, head_dim]
-void check_heads(const char* op, const char* argument, const mx::array& x);
-
 void check_same_shape(
     const char* op,
     const char* argument,

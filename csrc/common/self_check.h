@@ -6,7 +6,7 @@
 // ops; and once more with donated inputs. A specialization that disagrees, or
 // that causes a GPU fault, is not used; a warning says what to report. Before
 // MLX 0.32.0 a fault ends the process. How operands lie in memory is only known
-// in eval: what is strided or not aligned is checked there (csrc/gpu/run.h).
+// in eval: what is strided or not aligned is checked there (csrc/op/run.h).
 // MLX_NORMS_SELF_CHECK=0 turns this off.
 
 #pragma once

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// Group, instance and batch norm, and their gradients .
+// Group, instance and batch norm, and their gradients.
 
 #pragma once
 

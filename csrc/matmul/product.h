@@ -57,9 +57,6 @@ struct Product : OpOf<T> {
     this->check(inputs);
     return product_shape(inputs[0], inputs[1]);
   }
-  Donors donors(const Arrays&, size_t, mx::Stream) const {
-    return {};
-  }
 
   Arrays jvp(
       const Arrays& primals,

@@ -42,6 +42,10 @@ struct GroupWeight {
     if (wanted.has(kShift) && in[kShift]->shape() != weight.shape()) {
       weight = mx::broadcast_arrays({weight, *in[kShift]}, stream)[0];
     }
+    bool has_heads = in[kBias] && in[kBias]->ndim() > 1;
+    if (has_heads && wanted.has_any({kBias, kScale})) {
+      weight = mx::broadcast_arrays({weight, *in[kBias]}, stream)[0];
+    }
     auto shape = grouped_shape(weight.shape(), x_or_sum.shape());
     if (shape != weight.shape()) {
       weight = mx::broadcast_to(weight, shape, stream);

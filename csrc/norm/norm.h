@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The norms over the last axis, and their gradients .
+// The norms over the last axis, and their gradients.
 
 #pragma once
 

@@ -189,7 +189,7 @@ array only(Arrays outputs) {
 }
 
 TwoArrays as_pair(Arrays outputs) {
-  return {std::move(outputs[0]), std::move(outputs[1])};
+  return {std::move(outputs[0]), std::move(outputs.at(1))};
 }
 
 std::string item(const char* argument, size_t i) {

@@ -26,7 +26,7 @@ struct Launched : OpOf<Launched> {
   explicit Launched(Launch launch) : launch(std::move(launch)) {}
 
   bool operator==(const Launched& other) const;
-  const char* name() const {
+  const char* name() const override {
     return "mlx_norms::Launch";
   }
   mx::Shape shape(const Arrays& inputs, size_t i) const override {

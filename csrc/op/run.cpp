@@ -42,10 +42,12 @@ class CallTable {
         std::make_unique<Call>(key, op, std::move(value));
   }
 
-  // Whether such a call is the latest of its set that was not found, too.
+  // Whether such a call is one of the latest of its set that were not found.
   bool is_made_again(const CallKey& key) {
-    auto& set = set_of(key);
-    return std::exchange(set.not_found, key.hash()) == key.hash();
+    auto& [calls, next, not_found, next_of_those] = set_of(key);
+    bool is_known = std::ranges::find(not_found, key.hash()) != not_found.end();
+    not_found[next_of_those++ % kWays] = key.hash();
+    return is_known;
   }
 
  private:
@@ -59,7 +61,8 @@ class CallTable {
   struct Set {
     std::array<std::unique_ptr<Call>, kWays> calls;
     size_t next = 0;
-    uint64_t not_found = 0; // a hash
+    std::array<uint64_t, kWays> not_found{}; // hashes
+    size_t next_of_those = 0;
   };
 
   const Set& set_of(const CallKey& key) const {

@@ -51,6 +51,8 @@ void set_error() {
     PyErr_NoMemory();
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
+  } catch (...) {
+    PyErr_SetString(PyExc_RuntimeError, "mlx_norms failed.");
   }
 }
 

@@ -39,20 +39,22 @@ void bind_ladders(nb::module_& m) {
       "(name, fixes, dtypes) of each rung of SGEMM, naive first.");
 
   using N = LayerNormByRung;
-  static const Parameters<N> of_norm{
-      required<&N::x>("x"),
-      parameter<&N::weight>("weight"),
-      parameter<&N::bias>("bias"),
-      parameter<&N::eps>("eps"),
-      parameter<&N::rung>("rung"),
-      parameter<&N::stream>("stream")};
+  static const Parameters<N> of_norm(
+      {required<&N::x>("x"),
+       parameter<&N::weight>("weight"),
+       parameter<&N::bias>("bias"),
+       parameter<&N::eps>("eps"),
+       parameter<&N::rung>("rung"),
+       parameter<&N::stream>("stream")},
+      /* required= */ 1);
   def<&layer_norm_by_rung>(m, "layer_norm_by_rung", of_norm);
   using P = SgemmByRung;
-  static const Parameters<P> of_product{
-      required<&P::a>("a"),
-      required<&P::b>("b"),
-      parameter<&P::rung>("rung"),
-      parameter<&P::stream>("stream")};
+  static const Parameters<P> of_product(
+      {required<&P::a>("a"),
+       required<&P::b>("b"),
+       parameter<&P::rung>("rung"),
+       parameter<&P::stream>("stream")},
+      /* required= */ 2);
   def<&sgemm_by_rung>(m, "sgemm_by_rung", of_product);
 }
 

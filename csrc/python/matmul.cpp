@@ -11,11 +11,12 @@ namespace mlx_norms {
 
 void bind_matmul(nb::module_& m) {
   using M = MatmulArguments;
-  static const Parameters<M> dense{
-      required<&M::a>("a"),
-      required<&M::b>("b"),
-      parameter<&M::kernel>("kernel"),
-      parameter<&M::stream>("stream")};
+  static const Parameters<M> dense(
+      {required<&M::a>("a"),
+       required<&M::b>("b"),
+       parameter<&M::kernel>("kernel"),
+       parameter<&M::stream>("stream")},
+      /* required= */ 2);
   def<&matmul>(m, "matmul", dense);
 }
 

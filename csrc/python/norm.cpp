@@ -13,29 +13,30 @@ namespace mlx_norms {
 
 void bind_norm(nb::module_& m) {
   using A = NormArguments;
-  static const Parameters<A> parameters{
-      required<&A::x>("x"),
-      required<&A::residual>("residual"),
-      parameter<&A::post_weight>("post_weight"),
-      parameter<&A::weight>("weight"),
-      parameter<&A::bias>("bias"),
-      parameter<&A::eps>("eps"),
-      parameter<&A::eps_inside>("eps_inside"),
-      parameter<&A::weight_offset>("weight_offset"),
-      parameter<&A::clamp>("clamp"),
-      parameter<&A::rounding>("rounding"),
-      parameter<&A::residual2>("residual2"),
-      parameter<&A::factor>("factor"),
-      parameter<&A::scale>("scale"),
-      parameter<&A::shift>("shift"),
-      parameter<&A::gate>("gate"),
-      parameter<&A::activation>("activation"),
-      parameter<&A::norm_before_gate>("norm_before_gate"),
-      parameter<&A::num_groups>("num_groups"),
-      parameter<&A::dtype>("dtype"),
-      parameter<&A::group>("group"),
-      parameter<&A::axis>("axis"),
-      parameter<&A::stream>("stream")};
+  static const Parameters<A> parameters(
+      {required<&A::x>("x"),
+       required<&A::residual>("residual"),
+       parameter<&A::post_weight>("post_weight"),
+       parameter<&A::weight>("weight"),
+       parameter<&A::bias>("bias"),
+       parameter<&A::eps>("eps"),
+       parameter<&A::eps_inside>("eps_inside"),
+       parameter<&A::weight_offset>("weight_offset"),
+       parameter<&A::clamp>("clamp"),
+       parameter<&A::rounding>("rounding"),
+       parameter<&A::residual2>("residual2"),
+       parameter<&A::factor>("factor"),
+       parameter<&A::scale>("scale"),
+       parameter<&A::shift>("shift"),
+       parameter<&A::gate>("gate"),
+       parameter<&A::activation>("activation"),
+       parameter<&A::norm_before_gate>("norm_before_gate"),
+       parameter<&A::num_groups>("num_groups"),
+       parameter<&A::dtype>("dtype"),
+       parameter<&A::group>("group"),
+       parameter<&A::axis>("axis"),
+       parameter<&A::stream>("stream")},
+      /* required= */ 1);
   def<&rms_norm>(m, "rms_norm", parameters);
   def<&layer_norm>(m, "layer_norm", parameters);
   def<&l2_norm>(m, "l2_norm", parameters);
@@ -46,16 +47,17 @@ void bind_norm(nb::module_& m) {
 
 void bind_several_norms(nb::module_& m) {
   using A = NormsArguments;
-  static const Parameters<A> parameters{
-      parameter<&A::xs>("xs"),
-      parameter<&A::weights>("weights"),
-      parameter<&A::multipliers>("multipliers"),
-      parameter<&A::eps>("eps"),
-      parameter<&A::eps_inside>("eps_inside"),
-      parameter<&A::weight_offset>("weight_offset"),
-      parameter<&A::rounding>("rounding"),
-      parameter<&A::dtype>("dtype"),
-      parameter<&A::stream>("stream")};
+  static const Parameters<A> parameters(
+      {parameter<&A::xs>("xs"),
+       parameter<&A::weights>("weights"),
+       parameter<&A::multipliers>("multipliers"),
+       parameter<&A::eps>("eps"),
+       parameter<&A::eps_inside>("eps_inside"),
+       parameter<&A::weight_offset>("weight_offset"),
+       parameter<&A::rounding>("rounding"),
+       parameter<&A::dtype>("dtype"),
+       parameter<&A::stream>("stream")},
+      /* required= */ 1);
   def<&rms_norms>(m, "rms_norms", parameters);
   def<&l2_norms>(m, "l2_norms", parameters);
 }

@@ -15,26 +15,27 @@ namespace {
 template <bool kSeveral>
 const Parameters<RopeArguments>& rope_parameters() {
   using A = RopeArguments;
-  static const Parameters<A> parameters{
-      required<&A::q>(kSeveral ? "q" : "x"),
-      required<&A::k>("k"),
-      parameter<&A::q_weight>(kSeveral ? "q_weight" : "weight"),
-      parameter<&A::k_weight>("k_weight"),
-      parameter<&A::eps>("eps"),
-      parameter<&A::dims>("dims"),
-      parameter<&A::layout>("layout"),
-      parameter<&A::traditional>("traditional"),
-      parameter<&A::base>("base"),
-      parameter<&A::scale>("scale"),
-      parameter<&A::offset>("offset"),
-      parameter<&A::freqs>("freqs"),
-      parameter<&A::v>("v"),
-      parameter<&A::q_multiplier>("q_multiplier"),
-      parameter<&A::weight_offset>("weight_offset"),
-      parameter<&A::rope_first>("rope_first"),
-      parameter<&A::output_layout>("output_layout"),
-      parameter<&A::rounding>("rounding"),
-      parameter<&A::stream>("stream")};
+  static const Parameters<A> parameters(
+      {required<&A::q>(kSeveral ? "q" : "x"),
+       required<&A::k>("k"),
+       parameter<&A::q_weight>(kSeveral ? "q_weight" : "weight"),
+       parameter<&A::k_weight>("k_weight"),
+       parameter<&A::eps>("eps"),
+       parameter<&A::dims>("dims"),
+       parameter<&A::layout>("layout"),
+       parameter<&A::traditional>("traditional"),
+       parameter<&A::base>("base"),
+       parameter<&A::scale>("scale"),
+       parameter<&A::offset>("offset"),
+       parameter<&A::freqs>("freqs"),
+       parameter<&A::v>("v"),
+       parameter<&A::q_multiplier>("q_multiplier"),
+       parameter<&A::weight_offset>("weight_offset"),
+       parameter<&A::rope_first>("rope_first"),
+       parameter<&A::output_layout>("output_layout"),
+       parameter<&A::rounding>("rounding"),
+       parameter<&A::stream>("stream")},
+      /* required= */ 1);
   return parameters;
 }
 

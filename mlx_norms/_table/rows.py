@@ -172,6 +172,7 @@ def of_heads(m, x, weight=None, bias=None, residual=None, *, of, eps, **after):
     y = y if weight is None else y * weight
     y = y if bias is None else y + bias
     y = y if "scale" not in after else y * (1 + after["scale"])
+    y = y if "shift" not in after else y + after["shift"]
     y = y if "gate" not in after else y * m.activated(after["activation"], after["gate"])
     return y if residual is None else (y, s)
 
@@ -195,6 +196,9 @@ for name, text, axes, options in (
     ("rms_norm", "HD gate silu", HEADS | dict(gate="BHD"), dict(activation="silu")),
     ("layer_norm", "HD", HEADS | BIASED, {}),
     ("layer_norm", "D", HEADS | BIASED | dict(weight="D"), {}),
+    ("layer_norm", "D scale B1D", HEADS | BIASED | dict(weight="D", scale="B1D"), {}),
+    ("layer_norm", "D shift D", HEADS | BIASED | dict(weight="D", shift="D"), {}),
+    ("layer_norm", "HD scale D", HEADS | BIASED | dict(scale="D"), {}),
     ("add_rms_norm", "HD", HEADS | dict(residual="BHD"), {}),
     ("add_layer_norm", "HD", HEADS | BIASED | dict(residual="BHD"), {}),
 ):

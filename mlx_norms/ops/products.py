@@ -300,7 +300,7 @@ def _lists(weights, biases, op: str):
     """Whether there is one weight, and a list of arrays and a bias for each."""
     if isinstance(weights, mx.array):
         one, lists = True, [[weights]]
-    elif not isinstance(weights, list | tuple):
+    elif not isinstance(weights, Sequence):
         return True, weights, biases  # which the extension refuses
     elif _is_quantized(weights):
         one, lists = True, [weights]

@@ -78,8 +78,8 @@ def norm_rope(
         array: The result, of ``x``'s dtype.
 
     Raises:
-        ValueError: If a dtype, a shape or a value is not as above, there are both of ``base`` and
-          ``freqs`` or neither, or there is a ``weight_offset`` and no weight; also by ``vjp`` for
+        ValueError: If a dtype, a shape or a value is not as above, there are ``freqs`` and another
+          ``base`` or neither, or there is a ``weight_offset`` and no weight; also by ``vjp`` for
           ``offset`` or ``freqs``.
     """
     return _ext.norm_rope(

@@ -32,7 +32,8 @@ def add_rms_norm(
 
     The sum has the dtype that its terms promote to, and is rounded to it before the norm; the
     norm has ``x``'s dtype. So a stream of residuals may be float32 beside layers in 16 bits.
-    Rounding early the bits are those of MLX's sums, of :func:`rms_norm` and of what follows it.
+    Rounding early the bits are those of MLX's sums, of :func:`rms_norm` with ``dtype=x.dtype`` and
+    of what follows it.
 
     Args:
         x (array): Input of shape ``[..., D]``, float32, float16 or bfloat16.
@@ -178,10 +179,10 @@ def norm_add_norm(
         y = \frac{h}{\sqrt{E[h^2] + \epsilon}} (w + w_0)
 
     where :math:`w_0` is the ``weight_offset``. Rounding early, the result is bit-identical to
-    ``h = residual + rms_norm(x, post_weight)`` and ``rms_norm(h, weight)``, and with a ``factor``
-    to :func:`add_rms_norm` of ``n``; late, only ``h`` and ``y`` are rounded. One launch, but two on
-    a GPU for a 16-bit ``x`` and a sum in float32, rounded early. Gemma 2 and 3, OLMo 2 and GLM-4
-    have such norms.
+    ``h = residual + rms_norm(x, post_weight)`` and ``rms_norm(h, weight, dtype=x.dtype)``, and with
+    a ``factor`` to :func:`add_rms_norm` of ``n``; late, only ``h`` and ``y`` are rounded. One
+    launch, but two on a GPU for a 16-bit ``x`` and a sum in float32, rounded early. Gemma 2 and 3,
+    OLMo 2 and GLM-4 have such norms.
 
     Args:
         x (array): Input of shape ``[..., D]``, float32, float16 or bfloat16.

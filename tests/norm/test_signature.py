@@ -5,11 +5,13 @@ import inspect
 import pickle
 import pydoc
 import re
+from collections import deque
 
 import mlx.core as mx
 import pytest
 
 import mlx_norms
+from mlx_norms import _ext
 from support.bits import assert_same_bits
 from support.inputs import normal
 from support.norm_case import DTYPES
@@ -250,6 +252,10 @@ def test_items_of_another_type():
     for weights in ([3], [X, None], 3, "text", [[X], 3]):
         with pytest.raises(TypeError, match=rf"^\[rms_norm_linear\] {wanted}"):
             mlx_norms.rms_norm_linear(X, V, weights)
+    several = mlx_norms.rms_norm_linear(X, V, deque([X, X]))
+    assert [y.shape for y in several] == [(2, 2)] * 2
+    with pytest.raises(TypeError, match="missing a required argument"):
+        _ext.rms_norm(eps=1e-5)
     with pytest.raises(TypeError, match=r"\[rms_norms\] xs must be a sequence of arrays but is"):
         mlx_norms.rms_norms([X, 3])
     with pytest.raises(TypeError, match=r"\[rms_norms\] weights must be a sequence of arrays or"):

@@ -4,6 +4,8 @@ import copy
 import functools
 import gc
 import pickle
+import subprocess
+import sys
 import warnings
 import weakref
 
@@ -15,6 +17,7 @@ import pytest
 import mlx_norms
 from mlx_norms import _ext
 from mlx_norms.patching import scope
+from support import variant
 from support.inputs import normal
 
 NAMES = ("rms_norm", "layer_norm")
@@ -181,3 +184,24 @@ def check_is_left(layer, seen):
     assert mx.allclose(y, expected, rtol=1e-5, atol=1e-5)
     [(name, why)] = report.left.items()
     assert "twice" in why and f"{name} is left as it is: {why}" in str(report)
+
+
+READS = """
+import mlx.core as mx, mlx_norms
+mx.set_default_device(mx.cpu)
+mlx_norms.patch()
+x = mx.ones((2, 8))
+for read in (lambda y: y.tolist(), lambda y: y[0, 0].item(), mx.eval):
+    try:
+        read(x * mx.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5))
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_what_a_pass_throws_is_an_error_of_python():
+    """It came out of a function in C, which ended the process."""
+    env = variant.environment(MLX_NORMS_CPU_THREADS="many")
+    done = subprocess.run([sys.executable, "-c", READS], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("MLX_NORMS_CPU_THREADS must be a number") == 3

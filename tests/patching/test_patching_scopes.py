@@ -366,11 +366,13 @@ class TestCompiled:
             compiled(x)
         assert operations(compiled(x)) == UNFUSED
 
-    def test_before_stays_as_it_was(self):
+    def test_before_stays_as_it_was(self, backend):
+        """On a GPU its norm is a node of MLX's, which a pass takes."""
         compiled = mx.compile(lambda a: mx.fast.rms_norm(a + a, None, EPS))
         before = operations(compiled(x))
         with mlx_norms.patched():
-            assert operations(compiled(x)) == before
+            is_node = backend == "cuda"
+            assert operations(compiled(x)) == (FUSED if is_node else before)
 
 
 class TestThreads:

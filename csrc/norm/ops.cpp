@@ -73,10 +73,6 @@ void refuse_together(const char* op, const NormArguments& a) {
   }
 }
 
-const array* array_of(const OptionalTerm& term) {
-  return term ? std::get_if<array>(&*term) : nullptr;
-}
-
 // All but scale and shift, which may be numbers.
 NormInputs inputs_of(const NormArguments& a) {
   return {
@@ -263,6 +259,10 @@ Arrays normalize_together(const char* op, bool l2, const NormsArguments& a) {
 }
 
 } // namespace
+
+const array* array_of(const OptionalTerm& term) {
+  return term ? std::get_if<array>(&*term) : nullptr;
+}
 
 float number_of(const OptionalTerm& factor, mx::Dtype dtype) {
   auto* number = factor ? std::get_if<float>(&*factor) : nullptr;

@@ -22,6 +22,9 @@ using OptionalString = std::optional<std::string>;
 // An array or a number, or neither.
 using OptionalTerm = std::optional<std::variant<array, float>>;
 
+// Null if the term is a number or not given.
+const array* array_of(const OptionalTerm& term);
+
 struct NormArguments {
   const array* x = nullptr;
   const array* residual = nullptr;

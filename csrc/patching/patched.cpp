@@ -15,14 +15,6 @@ namespace mlx_norms {
 
 namespace {
 
-// A call of one of mx.fast's norms.
-struct Request {
-  const array& x;
-  const array* weight; // null: none
-  const array* bias;
-  mx::Stream stream;
-};
-
 OptionalArray optional(const array* a) {
   return a ? OptionalArray(*a) : std::nullopt;
 }
@@ -36,40 +28,42 @@ bool fits_rows(const array* v, const array& x) {
 }
 
 // As in mx.fast: parameters may widen x, but a bias alone does not.
-mx::Dtype output_dtype(const Request& request) {
-  auto& [x, weight, bias, stream] = request;
-  if (!weight) {
-    return x.dtype();
+mx::Dtype output_dtype(const FastNormArguments& a) {
+  if (!a.weight) {
+    return a.x->dtype();
   }
-  return bias ? mx::result_type(x, *weight, *bias)
-              : mx::result_type(x, *weight);
+  return a.bias ? mx::result_type(*a.x, *a.weight, *a.bias)
+                : mx::result_type(*a.x, *a.weight);
 }
 
 // Whether the gradient of mx.fast's norm is wrong: MLX up to 0.32.4 reads past
 // a thread's vectors if rows on CUDA are not whole vectors of 16 bytes
 // (docs/mlx_layer_norm_gradient.md). Such calls are handled here, with any eps.
-bool stock_gradient_is_wrong(const Request& request, bool center) {
+bool stock_gradient_is_wrong(
+    const FastNormArguments& a,
+    bool center,
+    mx::Stream stream) {
   constexpr int kVectorBytes = 16;
-  auto& x = request.x;
-  auto backend = backend_of(request.stream);
+  auto& x = *a.x;
+  auto backend = backend_of(stream);
   bool on_cuda = backend == Backend::Cuda || backend == Backend::None;
   if (!center || !on_cuda || x.ndim() == 0) {
     return false;
   }
-  int vector = kVectorBytes / output_dtype(request).size();
+  int vector = kVectorBytes / output_dtype(a).size();
   return x.shape(-1) > vector && x.shape(-1) % vector != 0;
 }
 
-// Why mx.fast has to handle this request; nullopt if it need not.
+// Why mx.fast has to handle this call; nullopt if it need not.
 std::optional<Counted>
-not_taken(const Request& request, bool center, float eps) {
-  auto& [x, weight, bias, stream] = request;
-  if (!takes_dtype(x.dtype()) || !takes(weight) || !takes(bias)) {
+not_taken(const FastNormArguments& a, bool center, mx::Stream stream) {
+  auto& x = *a.x;
+  if (!takes_dtype(x.dtype()) || !takes(a.weight) || !takes(a.bias)) {
     return Counted::DtypeNotTaken;
   }
-  bool stock_is_wrong = stock_gradient_is_wrong(request, center);
-  if (x.ndim() == 0 || !fits_rows(weight, x) || !fits_rows(bias, x) ||
-      !(eps >= 0 || stock_is_wrong)) {
+  bool stock_is_wrong = stock_gradient_is_wrong(a, center, stream);
+  if (x.ndim() == 0 || !fits_rows(a.weight, x) || !fits_rows(a.bias, x) ||
+      !(a.eps >= 0 || stock_is_wrong)) {
     return Counted::ArgumentsNotTaken;
   }
   if (backend_of(stream) == Backend::None && !stock_is_wrong) {
@@ -79,23 +73,26 @@ not_taken(const Request& request, bool center, float eps) {
 }
 
 // The norm by this package; nullopt, counted: mx.fast has to compute it.
-OptionalArray computed(const Request& request, bool center, float eps) {
-  if (auto why = not_taken(request, center, eps)) {
+OptionalArray computed(const FastNormArguments& a, bool center) {
+  auto stream = mx::to_stream(a.stream);
+  if (auto why = not_taken(a, center, stream)) {
     count(*why);
     return std::nullopt;
   }
-  auto& [x, weight, bias, stream] = request;
+  auto& x = *a.x;
   // A shapeless trace would keep the length of mx.ones, which does not fit rows
   // of another one.
   bool shapeless = x.is_tracer() && in_shapeless_trace(x);
-  auto if_any = [&](const array* a, float nothing) {
-    return a && shapeless && does_nothing(*a, nothing, x) ? nullptr : a;
+  auto if_any = [&](const array* v, float nothing) {
+    return v && shapeless && does_nothing(*v, nothing, x) ? nullptr : v;
   };
   NormInputs in{
-      {kX, &x}, {kWeight, if_any(weight, 1.0f)}, {kBias, if_any(bias, 0.0f)}};
-  NormSpec spec{.operands = in.present(), .center = center, .eps = eps};
+      {kX, &x},
+      {kWeight, if_any(a.weight, 1.0f)},
+      {kBias, if_any(a.bias, 0.0f)}};
+  NormSpec spec{.operands = in.present(), .center = center, .eps = a.eps};
   auto inputs = in.arrays();
-  auto norm = shared(Norm(spec, output_dtype(request), inputs));
+  auto norm = shared(Norm(spec, output_dtype(a), inputs));
   bool composes = backend_of(stream) == Backend::None;
   if (!composes && !runs_kernel(norm, inputs, stream)) {
     count(Counted::NoKernel);
@@ -113,14 +110,12 @@ OptionalArray computed(const Request& request, bool center, float eps) {
 } // namespace
 
 array patched_rms_norm(const FastNormArguments& a) {
-  Request request{*a.x, a.weight, nullptr, mx::to_stream(a.stream)};
-  auto y = computed(request, /* center= */ false, a.eps);
+  auto y = computed(a, /* center= */ false);
   return y ? *y : mx::fast::rms_norm(*a.x, optional(a.weight), a.eps, a.stream);
 }
 
 array patched_layer_norm(const FastNormArguments& a) {
-  Request request{*a.x, a.weight, a.bias, mx::to_stream(a.stream)};
-  auto y = computed(request, /* center= */ true, a.eps);
+  auto y = computed(a, /* center= */ true);
   return y ? *y
            : mx::fast::layer_norm(
                  *a.x, optional(a.weight), optional(a.bias), a.eps, a.stream);

@@ -193,7 +193,7 @@ Call<OpPtr> NormAddNorm::batched(
 TwoArrays norm_add_norm(const NormArguments& a) {
   const char* op = "norm_add_norm";
   const auto& x = *a.x;
-  auto* factor = a.factor ? std::get_if<array>(&*a.factor) : nullptr;
+  auto* factor = array_of(a.factor);
   NormInputs of_sum{
       {kX, &x},
       {kResidual, a.residual},

@@ -92,11 +92,10 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/python/group_norm.cpp
     csrc/python/ladders.cpp
     csrc/python/launch.cpp
-    csrc/python/linear.cpp
-    csrc/python/matmul.cpp
     csrc/python/module.cpp
     csrc/python/norm.cpp
     csrc/python/patching.cpp
+    csrc/python/products.cpp
     csrc/python/replacement.cpp
     csrc/python/rope.cpp
     csrc/python/switches.cpp

@@ -11,12 +11,10 @@ namespace mlx_norms {
 
 // The ops, for mlx_norms/ops: each is a C++ function, and a family has a table
 // of the names of its arguments.
-void bind_norm(nanobind::module_& m);
-void bind_several_norms(nanobind::module_& m);
+void bind_norms(nanobind::module_& m);
 void bind_group_norms(nanobind::module_& m);
 void bind_ropes(nanobind::module_& m);
-void bind_norms_with_products(nanobind::module_& m);
-void bind_matmul(nanobind::module_& m);
+void bind_products(nanobind::module_& m);
 
 void bind_ladders(nanobind::module_& m);
 void bind_launch(nanobind::module_& m);

@@ -81,7 +81,6 @@ void bind_device(nb::module_& m) {
         }
         return all;
       },
-      nb::sig("def built_libraries() -> list[dict]"),
       R"pbdoc(
         The libraries of Metal kernels, each built if it is not built yet: name,
         form ("metallib" or "text"), seconds that the build took, whether all of

@@ -17,12 +17,10 @@ NB_MODULE(_ext, m) {
       "mlx_version",
       &mlx::core::version,
       "The version of the MLX library loaded.");
-  mlx_norms::bind_norm(m);
-  mlx_norms::bind_several_norms(m);
+  mlx_norms::bind_norms(m);
   mlx_norms::bind_group_norms(m);
   mlx_norms::bind_ropes(m);
-  mlx_norms::bind_norms_with_products(m);
-  mlx_norms::bind_matmul(m);
+  mlx_norms::bind_products(m);
   mlx_norms::bind_ladders(m);
   mlx_norms::bind_launch(m);
   mlx_norms::bind_patching(m);

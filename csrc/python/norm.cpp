@@ -11,7 +11,7 @@ namespace nb = nanobind;
 
 namespace mlx_norms {
 
-void bind_norm(nb::module_& m) {
+void bind_norms(nb::module_& m) {
   using A = NormArguments;
   static const Parameters<A> parameters(
       {required<&A::x>("x"),
@@ -43,23 +43,20 @@ void bind_norm(nb::module_& m) {
   def<&add_rms_norm>(m, "add_rms_norm", parameters);
   def<&add_layer_norm>(m, "add_layer_norm", parameters);
   def<&norm_add_norm>(m, "norm_add_norm", parameters);
-}
-
-void bind_several_norms(nb::module_& m) {
-  using A = NormsArguments;
-  static const Parameters<A> parameters(
-      {parameter<&A::xs>("xs"),
-       parameter<&A::weights>("weights"),
-       parameter<&A::multipliers>("multipliers"),
-       parameter<&A::eps>("eps"),
-       parameter<&A::eps_inside>("eps_inside"),
-       parameter<&A::weight_offset>("weight_offset"),
-       parameter<&A::rounding>("rounding"),
-       parameter<&A::dtype>("dtype"),
-       parameter<&A::stream>("stream")},
+  using S = NormsArguments;
+  static const Parameters<S> several(
+      {parameter<&S::xs>("xs"),
+       parameter<&S::weights>("weights"),
+       parameter<&S::multipliers>("multipliers"),
+       parameter<&S::eps>("eps"),
+       parameter<&S::eps_inside>("eps_inside"),
+       parameter<&S::weight_offset>("weight_offset"),
+       parameter<&S::rounding>("rounding"),
+       parameter<&S::dtype>("dtype"),
+       parameter<&S::stream>("stream")},
       /* required= */ 1);
-  def<&rms_norms>(m, "rms_norms", parameters);
-  def<&l2_norms>(m, "l2_norms", parameters);
+  def<&rms_norms>(m, "rms_norms", several);
+  def<&l2_norms>(m, "l2_norms", several);
 }
 
 } // namespace mlx_norms

@@ -24,14 +24,6 @@ Arrays as_arrays(const std::vector<nb::handle>& objects) {
   return arrays;
 }
 
-nb::list tree_arrays(nb::handle tree) {
-  nb::list list;
-  for (auto a : arrays_in(tree)) {
-    list.append(a);
-  }
-  return list;
-}
-
 // By the address of the object that an array replaces, its id in Python.
 nb::dict fuse_outputs(nb::handle outputs, nb::handle boundary) {
   auto objects = arrays_in(outputs);
@@ -120,7 +112,6 @@ void bind_patching(nb::module_& m) {
       "count_outcome",
       [](Counted outcome) { count(outcome); },
       "outcome"_a,
-      nb::sig("def count_outcome(outcome: Outcome) -> None"),
       "Counts the outcome of a call.");
 
   bind_replaced(m);
@@ -135,7 +126,7 @@ void bind_patching(nb::module_& m) {
       "norms compute what stands around them in the graph.");
   m.def(
       "tree_arrays",
-      &tree_arrays,
+      &arrays_in,
       "tree"_a.none(),
       nb::sig("def tree_arrays(tree: object) -> list[mlx.core.array]"),
       "The arrays in nested lists, tuples and dicts.");
@@ -145,8 +136,6 @@ void bind_patching(nb::module_& m) {
       "roots"_a,
       "around"_a,
       "projections"_a,
-      nb::sig(
-          "def fuse_at_eval(roots: list[mlx.core.array], around: bool, projections: bool) -> int"),
       "Fuses norms with what stands around them, in place; with ``projections`` "
       "also with the matmuls that read them, and takes other quantized products. "
       "Returns how many norms it fused with matmuls.");

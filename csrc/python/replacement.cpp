@@ -180,30 +180,17 @@ Replacement& make_replacement(
   return replacement;
 }
 
-// Attributes' names, as Python looks them up.
-struct Names {
-  PyObject* is_open = PyUnicode_InternFromString("is_open");
-  PyObject* outer = PyUnicode_InternFromString("outer");
-  PyObject* scope = PyUnicode_InternFromString("scope");
-  PyObject* process = PyUnicode_InternFromString("process");
-  PyObject* acts = PyUnicode_InternFromString("acts");
-  PyObject* fuse = PyUnicode_InternFromString("fuse");
-  PyObject* projections = PyUnicode_InternFromString("projections");
+// What the attributes of the scope at hand say, which never change.
+struct Behavior {
+  bool acts;
+  bool fuse;
+  bool projections;
+
+  explicit Behavior(nb::handle scope)
+      : acts(nb::cast<bool>(scope.attr("acts"))),
+        fuse(nb::cast<bool>(scope.attr("fuse"))),
+        projections(nb::cast<bool>(scope.attr("projections"))) {}
 };
-
-const Names& names() {
-  static Names names;
-  return names;
-}
-
-// Of a module, by an interned name; null if it has none.
-PyObject* attribute_of(PyObject* module, PyObject* name) {
-  return PyDict_GetItemWithError(PyModule_GetDict(module), name);
-}
-
-bool has(nb::handle of, PyObject* name) {
-  return nb::getattr(of, name).is(Py_True);
-}
 
 // Of the context at hand.
 nb::object innermost_entry(const Replacement& of) {
@@ -216,30 +203,6 @@ nb::object innermost_entry(const Replacement& of) {
   return entry;
 }
 
-// That of the innermost open entry, or else the process's: the module's
-// function `current`, without its frames.
-nb::object scope_of(const Replacement& of, nb::object entry) {
-  while (!entry.is_none() && !has(entry, names().is_open)) {
-    entry = nb::getattr(entry, names().outer);
-  }
-  return entry.is_none() ? nb::borrow(attribute_of(of.scope, names().process))
-                         : nb::getattr(entry, names().scope);
-}
-
-// What the attributes of a scope say, which never change.
-struct Behavior {
-  nb::object scope;
-  bool acts = false;
-  bool projections = false;
-  bool fuse = false;
-
-  explicit Behavior(nb::object of)
-      : scope(std::move(of)),
-        acts(has(scope, names().acts)),
-        projections(has(scope, names().projections)),
-        fuse(has(scope, names().fuse)) {}
-};
-
 // How often a scope has been opened, closed or set, and how many are open, in
 // any thread. Python's code calls scopes_changed each time.
 size_t scope_changes = 1;
@@ -249,16 +212,15 @@ int scopes_open = 0;
 // entry is the innermost one. While none is open there is no need to ask.
 const Behavior& current_behavior(const Replacement& of) {
   struct Latest {
-    size_t changes = 0;
+    size_t changes;
     nb::object entry;
     Behavior behavior;
   };
   static Latest* latest = nullptr;
   auto entry = scopes_open == 0 ? nb::none() : innermost_entry(of);
   if (!latest || latest->changes != scope_changes || !latest->entry.is(entry)) {
-    auto* found =
-        new Latest{scope_changes, entry, Behavior(scope_of(of, entry))};
-    delete std::exchange(latest, found);
+    Behavior behavior(nb::getattr(of.scope, "current")());
+    delete std::exchange(latest, new Latest{scope_changes, entry, behavior});
   }
   return latest->behavior;
 }
@@ -272,7 +234,8 @@ PyObject* call_replacement(
   auto& of = *reinterpret_cast<Replacement*>(self);
   try {
     if (current_behavior(of).acts) {
-      auto ours = nb::borrow(attribute_of(of.module, of.ours));
+      auto ours = nb::borrow(
+          PyDict_GetItemWithError(PyModule_GetDict(of.module), of.ours));
       auto* result =
           PyObject_Vectorcall(ours.ptr(), arguments, flags, keywords);
       if (result == Py_None) {

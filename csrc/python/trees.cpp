@@ -24,14 +24,9 @@ void push_items(PyObject* of, std::vector<PyObject*>& stack) {
     for (Py_ssize_t at = 0; PyDict_Next(of, &at, nullptr, &value);) {
       stack.push_back(value);
     }
-  } else if (PyList_Check(of)) {
-    for (Py_ssize_t i = 0; i < PyList_Size(of); ++i) {
-      stack.push_back(PyList_GetItem(of, i));
-    }
-  } else {
-    for (Py_ssize_t i = 0; i < PyTuple_Size(of); ++i) {
-      stack.push_back(PyTuple_GetItem(of, i));
-    }
+  } else { // a list or a tuple
+    auto** items = PySequence_Fast_ITEMS(of);
+    stack.insert(stack.end(), items, items + PySequence_Fast_GET_SIZE(of));
   }
   std::reverse(stack.begin() + first, stack.end()); // the first is next
 }

@@ -4,12 +4,13 @@
 #include "csrc/python/bindings.h"
 
 #include "csrc/linear/ops.h"
+#include "csrc/matmul/ops.h"
 
 namespace nb = nanobind;
 
 namespace mlx_norms {
 
-void bind_norms_with_products(nb::module_& m) {
+void bind_products(nb::module_& m) {
   using A = NormLinearArguments;
   static const Parameters<A> parameters(
       {required<&A::x>("x"),
@@ -39,6 +40,14 @@ void bind_norms_with_products(nb::module_& m) {
        parameter<&Q::stream>("stream")},
       /* required= */ 3);
   def<&quantized_matmul>(m, "quantized_matmul", quantized);
+  using M = MatmulArguments;
+  static const Parameters<M> dense(
+      {required<&M::a>("a"),
+       required<&M::b>("b"),
+       parameter<&M::kernel>("kernel"),
+       parameter<&M::stream>("stream")},
+      /* required= */ 2);
+  def<&matmul>(m, "matmul", dense);
 }
 
 } // namespace mlx_norms

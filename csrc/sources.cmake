@@ -54,7 +54,6 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/norm/ops.cpp
     csrc/norm/norm.cpp
     csrc/norm/norm_add_norm/norm_add_norm.cpp
-    csrc/norm/norm_add_norm/plan.cpp
     csrc/norm/norm_add_norm/vjp.cpp
     csrc/norm/norm_add_norm/vjp_plan.cpp
     csrc/norm/persistent_loops.cpp

@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 INCLUDE = re.compile(r'^#include "((?:csrc|kernels)/[^"]+)"', re.MULTILINE)
 BUFFER = re.compile(r"\[\[buffer\((\d+)\)")
-NORM, ADD = "csrc/norm/", "csrc/norm/norm_add_norm/"
+NORM = "csrc/norm/"
 ON_METAL = ("csrc/gpu/metal/encode.cpp", "kernels/interface.py", "kernels/join.py")
 # What is not on the way to a backend, by a part of the path.
 APART = {
@@ -52,10 +52,8 @@ PATHS = {
         *PYTHON,
         "mlx_norms/ops/sums.py",
         "csrc/python/norm.cpp",
-        ADD + "norm_add_norm.cpp",
-        ADD + "plan.cpp",
         *ON_METAL,
-        "kernels/norm/norm_add_norm/norm_add_norm.metal",
+        "kernels/norm/norm.metal",
     ),
 }
 FOLDERS = (

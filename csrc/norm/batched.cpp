@@ -50,11 +50,16 @@ Arrays Norm::mapped(
   }
   bool mapped_parameters = false;
   for_each_tensor([&](const Tensor& tensor) {
-    mapped_parameters |= is_mapped(tensor, kWeight) || is_mapped(tensor, kBias);
+    for (auto operand : {kPostWeight, kWeight, kBias}) {
+      mapped_parameters |= is_mapped(tensor, operand);
+    }
   });
   if (mapped_parameters) {
     // The kernel accepts one weight, so each example's is applied after it.
     auto split = [&](const Arrays& in) {
+      if (spec.norm_first) {
+        return steps(in, s);
+      }
       Arrays outputs;
       for_each_tensor([&](const Tensor& tensor) {
         auto dtype = dtypes[tensor.output];
@@ -79,8 +84,8 @@ Arrays Norm::mapped(
         s);
     std::copy(rows.begin(), rows.end(), batch.begin() + i);
     bool no_rows_batched = !any_batched(axes, i, i + n_rows);
-    for (auto operand :
-         operands.without({kX, kResidual, kResidual2, kWeight, kBias})) {
+    for (auto operand : operands.without(
+             {kX, kResidual, kResidual2, kPostWeight, kWeight, kBias})) {
       if (!is_mapped(tensor, operand)) {
         continue;
       }

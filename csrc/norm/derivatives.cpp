@@ -9,6 +9,7 @@
 #include "csrc/common/sum.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"
+#include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "csrc/norm/split.h"
 
 namespace mlx_norms {
@@ -215,8 +216,8 @@ Arrays Norm::jvp(
     const Arrays& tangents,
     const std::vector<int>& argnums,
     mx::Stream s) const {
-  if (spec.is_gated()) {
-    auto f = [&](const Arrays& inputs) { return fallback(inputs, s); };
+  if (spec.is_gated() || spec.norm_first) {
+    auto f = [&](const Arrays& inputs) { return steps(inputs, s); };
     return jvp_of(f, primals, tangents, argnums);
   }
   Arrays outputs;
@@ -278,7 +279,10 @@ Arrays Norm::vjp(
       of_sum = mx::astype(cotangents[out + 1], x_or_sum.dtype(), s);
     }
     auto* sum_cotangent = of_sum ? &*of_sum : nullptr;
-    auto found = no_part
+    auto* taking_part = no_part ? nullptr : &cotangent;
+    auto found = spec.norm_first
+        ? norm_add_norm_vjp(spec, in, x_or_sum, taking_part, *of_sum, wanted, s)
+        : no_part
         ? gradients_of_sum_alone(spec, in, x_or_sum, sum_cotangent, wanted, s)
         : gradients_of(spec, in, x_or_sum, cotangent, sum_cotangent, wanted, s);
     for (auto operand : wanted) {

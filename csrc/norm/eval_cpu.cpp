@@ -4,6 +4,7 @@
 #include "csrc/norm/cpu_parameters.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"
+#include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "csrc/norm/row_groups.h"
 #include "csrc/op/node.h"
 #include "mlx/backend/cpu/encoder.h"
@@ -85,6 +86,9 @@ void eval_tensor(
 } // namespace
 
 void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const {
+  if (spec.norm_first) {
+    return eval_norm_add_norm(spec, {spec.operands, inputs.data()}, outputs, s);
+  }
   for_each_tensor([&](const Tensor& tensor) {
     eval_tensor(tensor.spec, tensor.in(inputs), &outputs[tensor.output], s);
   });

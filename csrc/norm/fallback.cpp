@@ -103,17 +103,31 @@ array gated_input(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
 
 namespace {
 
+// What is added to the residual but for a factor: x, or its norm.
+array added_to_residual(
+    const NormSpec& spec,
+    const NormInputs& in,
+    mx::Stream s) {
+  const auto& x = in.x();
+  if (!spec.norm_first) {
+    return x;
+  }
+  auto dtype = spec.rounding == Rounding::Early ? x.dtype() : mx::float32;
+  NormInputs of_x{{kX, &x}, {kWeight, in[kPostWeight]}};
+  return fallback_norm(spec.first_norm(), dtype, of_x, s)[0];
+}
+
 // Of x and the residual.
 array first_sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
+  auto x = added_to_residual(spec, in, s);
   if (!spec.is_factored()) {
-    return mx::add(in.x(), *in[kResidual], s);
+    return mx::astype(mx::add(x, *in[kResidual], s), in.first_sum_dtype(), s);
   }
   if (spec.factor_of_sum) {
-    auto sum = mx::add(in.x(), *in[kResidual], s);
+    auto sum = mx::add(x, *in[kResidual], s);
     auto factor = mx::reshape(*in[kFactor], {}, s);
     return mx::astype(mx::multiply(sum, factor, s), sum.dtype(), s);
   }
-  auto x = in.x();
   auto factor =
       in[kFactor] ? *in[kFactor] : array(float{spec.number}, x.dtype());
   if (spec.rounding == Rounding::Late) {

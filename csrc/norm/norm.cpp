@@ -2,10 +2,12 @@
 
 #include "csrc/norm/norm.h"
 
+#include "csrc/common/backend.h"
 #include "csrc/common/checks.h"
 #include "csrc/common/self_check.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/few_rows.h"
+#include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "csrc/op/node.h"
 
 namespace mlx_norms {
@@ -33,6 +35,9 @@ Norm::Tensor Norm::tensor_of(size_t output) const {
 const char* Norm::name() const {
   if (spec.l2) {
     return "mlx_norms::L2Norm";
+  }
+  if (spec.norm_first) {
+    return "mlx_norms::NormAddNorm";
   }
   if (spec.has(kResidual)) {
     return spec.center ? "mlx_norms::AddLayerNorm" : "mlx_norms::AddRMSNorm";
@@ -84,6 +89,18 @@ Arrays Norm::fallback(const Arrays& inputs, mx::Stream s) const {
     outputs.insert(outputs.end(), of.begin(), of.end());
   });
   return outputs;
+}
+
+bool Norm::suits(const Arrays& inputs, mx::Stream s) const {
+  return !spec.norm_first || backend_of(s) == Backend::Cpu ||
+      spec.rounding == Rounding::Late ||
+      inputs[0].itemsize() == mx::size_of(dtypes[1]);
+}
+
+Arrays Norm::steps(const Arrays& inputs, mx::Stream s) const {
+  return spec.norm_first
+      ? in_two_norms(spec, dtypes[0], {spec.operands, inputs.data()}, s)
+      : fallback(inputs, s);
 }
 
 void Norm::append_key(

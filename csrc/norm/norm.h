@@ -43,6 +43,12 @@ struct Norm : OpOf<Norm> {
   void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s)
       const override;
 
+  // Whether one launch of a norm after a norm adds up as two do. A GPU sums a
+  // row of 16 bits in another order than one of 32, of which there may be one
+  // of each; rounding early, the result would not be that of two norms.
+  bool suits(const Arrays& inputs, mx::Stream s) const override;
+  Arrays steps(const Arrays& inputs, mx::Stream s) const override;
+
   bool is_empty(const Arrays& inputs) const override;
   void append_key(
       const Arrays& inputs,

@@ -12,6 +12,7 @@ enum Operand {
   kX, // of a gradient: what was normalized, x or the rounded sum
   kResidual,
   kResidual2,
+  kPostWeight,
   kWeight,
   kBias,
   kScale,
@@ -21,6 +22,6 @@ enum Operand {
   kCotangent,
   kSumCotangent
 };
-static constexpr int kOperands = 11;
+static constexpr int kOperands = 12;
 
 } // namespace mlx_norms

@@ -31,6 +31,7 @@ constexpr OperandTraits kOperandTraits[kOperands] = {
     {"x", OperandKind::Rows},
     {"residual", OperandKind::Rows},
     {"residual2", OperandKind::Rows},
+    {"post_weight", OperandKind::Vector},
     {"weight", OperandKind::Vector},
     {"bias", OperandKind::Vector},
     {"scale", OperandKind::Broadcast},

@@ -79,6 +79,7 @@ NormInputs inputs_of(const NormArguments& a) {
       {kX, a.x},
       {kResidual, a.residual},
       {kResidual2, a.residual2},
+      {kPostWeight, a.post_weight},
       {kWeight, a.weight},
       {kBias, a.bias},
       {kFactor, array_of(a.factor)},
@@ -289,6 +290,22 @@ array l2_norm(const NormArguments& a) {
 
 TwoArrays add_rms_norm(const NormArguments& arguments) {
   return as_pair(normalize("add_rms_norm", /* center= */ false, arguments));
+}
+
+TwoArrays norm_add_norm(const NormArguments& a) {
+  const char* op = "norm_add_norm";
+  auto in = inputs_of(a);
+  check_inputs(op, in);
+  if (a.weight_offset != 0.0f && !a.post_weight) {
+    refuse(
+        op,
+        "weight_offset is " + text(a.weight_offset) +
+            " but there is no post_weight to add it to.");
+  }
+  auto spec = make_spec(op, /* center= */ false, in, a);
+  spec.norm_first = true;
+  return as_pair(
+      make_norm(spec, dtype_of(a), in.arrays(), mx::to_stream(a.stream)));
 }
 
 TwoArrays add_layer_norm(const NormArguments& arguments) {

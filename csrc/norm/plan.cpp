@@ -45,7 +45,7 @@ void plan_tensor(
   auto stream = plan.stream;
   const auto& x = in.x();
   int length = x.shape(-1);
-  bool has_sum = spec.has(kResidual);
+  bool has_sum = spec.has(kResidual), norm_first = spec.norm_first;
   const auto& s = has_sum ? out[1] : x;
   auto backend = backend_of(stream);
   auto geometry =
@@ -62,6 +62,8 @@ void plan_tensor(
   launch.set(K::l2, spec.l2);
   launch.set(K::eps_bounds, spec.eps_bounds);
   bind_geometry<K>(launch, geometry, length);
+  launch.set(K::norm_first, norm_first);
+  launch.set(K::has_post_weight, spec.has(kPostWeight));
   launch.set(K::has_residual, has_sum);
   launch.set(K::has_residual2, spec.has(kResidual2));
   launch.set(K::first_sum_type, int32_t{float_type(in.first_sum_dtype())});
@@ -92,6 +94,7 @@ void plan_tensor(
   bind_rows(launch, K::x, read[kX]);
   bind_rows(launch, K::residual, read[kResidual]);
   bind_rows(launch, K::residual2, read[kResidual2]);
+  bind_rows(launch, K::post_weight, read[kPostWeight]);
   bind_rows(launch, K::weight, read[kWeight]);
   bind_rows(launch, K::bias, read[kBias]);
   bind_rows(launch, K::scale, read[kScale]);
@@ -110,15 +113,24 @@ void plan_tensor(
   launch.groups[0] = ceil_div<uint32_t>(rows, geometry.rows_per_group());
   launch.group[0] = geometry.group_size();
 
-  bool few = !geometry.looped && has_few_threads(launch, stream);
+  // Of two norms, four rows of many floats do not fit in Metal's registers.
+  bool on_cuda = backend == Backend::Cuda;
+  bool fits = !norm_first || on_cuda || width == 8 ||
+      (geometry.vectors <= 4 && max_threads <= 512);
+  launch.set(
+      K::fetch_residual,
+      norm_first && (on_cuda || width == 8 || max_threads < 1024));
+  bool few = fits && !geometry.looped && has_few_threads(launch, stream);
   launch.set(K::fetch_first, few);
   if (!few) {
     // Packed rows need few registers (kernels/norm/held_row.h), unless a row
     // with a factor, or of three arrays, is not whole: then its vectors are not
-    // fetched alike.
-    bool uneven = spec.operands.has_any({kFactor, kResidual2}) &&
-        geometry.vectors > 2 && !geometry.is_whole(length);
-    launch.threads_per_core = width == 8 && !uneven ? 1536 : 1024;
+    // fetched alike. A norm of a norm holds two rows.
+    bool many = geometry.vectors > 2 &&
+        (norm_first ||
+         (spec.operands.has_any({kFactor, kResidual2}) &&
+          !geometry.is_whole(length)));
+    launch.threads_per_core = width == 8 && !many ? 1536 : 1024;
   }
 }
 

@@ -6,10 +6,27 @@ namespace mlx_norms {
 
 NormSpec NormSpec::without_sum() const {
   auto spec = *this;
-  spec.operands = operands.without({kResidual, kResidual2, kFactor});
+  spec.operands =
+      operands.without({kResidual, kResidual2, kPostWeight, kFactor});
   spec.factor_of_sum = false;
+  spec.norm_first = false;
   spec.number = 1.0f;
   return spec;
+}
+
+NormSpec NormSpec::first_norm() const {
+  NormSpec first{.rounding = rounding, .eps = eps};
+  first.operands.set(kWeight, has(kPostWeight));
+  first.weight_offset = has(kPostWeight) ? weight_offset : Number(0.0f);
+  return first;
+}
+
+NormSpec NormSpec::second_norm() const {
+  auto second = *this;
+  second.operands.set(kPostWeight, false);
+  second.norm_first = false;
+  second.weight_offset = has(kWeight) ? weight_offset : Number(0.0f);
+  return second;
 }
 
 NormSpec NormSpec::without_gate() const {
@@ -23,7 +40,8 @@ NormSpec NormSpec::without_gate() const {
 NormSpec NormSpec::bare() const {
   auto spec = gate_first ? *this : without_gate();
   spec.operands = spec.operands.without(
-      {kWeight, kBias, kScale, kShift, kCotangent, kSumCotangent});
+      {kPostWeight, kWeight, kBias, kScale, kShift, kCotangent, kSumCotangent});
+  spec.norm_first = false;
   spec.weight_offset = 0.0f;
   spec.multiplier = 1.0f;
   return spec;
@@ -38,6 +56,7 @@ void NormSpec::append_key(std::vector<int64_t>& numbers) const {
        eps_bounds,
        number != 1.0f,
        factor_of_sum,
+       norm_first,
        gate_first,
        static_cast<int64_t>(activation),
        identity,

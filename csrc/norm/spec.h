@@ -35,6 +35,7 @@ enum class Rounding { Early, Late };
 
 // What a norm reads and its options, by which kernels are specialized:
 //   s = (residual + factor * x) + residual2, or x * activation(gate)
+//       with x = norm(x) * (post_weight + weight_offset) if that comes first
 //   n = norm(s) * (weight + weight_offset) + bias
 //   m = n * (1 + scale) + shift
 //   y = m * activation(gate) * multiplier, or activation(m) without a gate
@@ -47,7 +48,8 @@ struct NormSpec {
   Number number = 1.0f;    // in place of a factor, in x's dtype
   // (residual + x) * factor, an array of one element, rounded at both steps.
   bool factor_of_sum = false;
-  bool gate_first = false;                  // x times the gate is normalized
+  bool norm_first = false; // x is an RMSNorm's with the same eps and rounding
+  bool gate_first = false; // x times the gate is normalized
   Activation activation = Activation::None; // of the gate, else of the result
   bool identity = false; // not normalized: gradients of products with a weight
   bool clamp = false;    // a float16 sum saturates instead of reaching inf
@@ -64,8 +66,8 @@ struct NormSpec {
   // Whether it is one of RMSNorm and LayerNorm with no more than the options
   // that mx.fast, a sum and a float16 clamp have.
   bool is_basic() const {
-    return is_of_mean_and_eps() && !is_modulated() && !is_factored() &&
-        !is_gated() && !is_multiplied();
+    return is_of_mean_and_eps() && !norm_first && !is_modulated() &&
+        !is_factored() && !is_gated() && !is_multiplied();
   }
   // Whether the root is that of a mean with eps added.
   bool is_of_mean_and_eps() const {
@@ -97,6 +99,9 @@ struct NormSpec {
 
   // The norm of a sum that has been computed.
   NormSpec without_sum() const;
+  // Of two norms, that of x, and that of the sum with its result.
+  NormSpec first_norm() const;
+  NormSpec second_norm() const;
   // The norm without its gate and activation.
   NormSpec without_gate() const;
   // The norm, or that of a gradient, without what is applied to its result.

@@ -5,7 +5,7 @@
 #include "csrc/common/checks.h"
 #include "csrc/group_norm/group_norm.h"
 #include "csrc/norm/channels/channel_norm.h"
-#include "csrc/norm/norm_add_norm/norm_add_norm.h"
+#include "csrc/norm/norm.h"
 #include "mlx/fast_primitives.h"
 
 namespace mlx_norms {
@@ -75,7 +75,8 @@ std::optional<NormCall> NormCall::of(const array& output) {
     return std::nullopt;
   }
   if (auto* norm = op_of<Norm>(output)) {
-    if (!norm->others.empty() || norm->spec.is_multiplied()) {
+    const auto& spec = norm->spec;
+    if (!norm->others.empty() || spec.norm_first || spec.is_multiplied()) {
       return std::nullopt;
     }
     NormCall call{norm->spec, norm->dtypes[0], output.primitive().stream()};
@@ -121,20 +122,8 @@ std::optional<Made> NormCall::made() const {
   if (axis != -1) {
     return made_of(shared(ChannelNorm(spec, axis, dtype)), inputs(), stream);
   }
-  if (!normed_first) {
-    auto arrays = inputs();
-    return made_of(shared(Norm(spec, dtype, arrays)), arrays, stream);
-  }
-  NormAddNorm op(
-      {.post_weight = post_weight.has_value(),
-       .weight = spec.has(kWeight),
-       .rounding = spec.rounding,
-       .weight_offset = spec.weight_offset,
-       .eps = spec.eps},
-      {dtype, dtype});
-  NormAddNormInputs of(
-      x(), *in[kResidual], pointer_to(post_weight), pointer_to(in[kWeight]));
-  return made_of(shared(std::move(op)), of.arrays(), stream);
+  auto arrays = inputs();
+  return made_of(shared(Norm(spec, dtype, arrays)), arrays, stream);
 }
 
 } // namespace mlx_norms

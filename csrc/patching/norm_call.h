@@ -24,16 +24,13 @@ struct NormCall {
   int axis = -1; // of x
   std::optional<GroupNormSpec> groups = {};
   Arrays running = {}; // statistics, of groups
-  // The norm of a sum with a norm of x, which has this weight.
-  bool normed_first = false;
-  OptionalArray post_weight = {};
-
   // Of a pending node of ours or, on a GPU, of MLX's; nullopt: it is none, or
-  // has a multiplier, several tensors, or statistics of each channel.
+  // has a multiplier, another norm first, several tensors, or statistics of
+  // each channel.
   static std::optional<NormCall> of(const array& output);
 
   bool is_of_rows() const {
-    return axis == -1 && !groups && !normed_first;
+    return axis == -1 && !groups && !spec.norm_first;
   }
   const array& x() const {
     return *in[kX];

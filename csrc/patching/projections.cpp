@@ -45,7 +45,7 @@ bool is_separable(const NormSpec& spec, const Arrays& inputs) {
        residual->dtype() != mx::float16 || spec.is_factored())) {
     return false;
   }
-  if (spec.is_basic() || !spec.is_factored()) {
+  if (spec.is_basic() || spec.norm_first || !spec.is_factored()) {
     return spec.is_basic();
   }
   return !spec.is_modulated() && spec.is_of_mean_and_eps() &&

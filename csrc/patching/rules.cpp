@@ -16,7 +16,7 @@ bool may_be_modulated(const NormCall& call) {
 }
 
 bool may_be_activated(const NormCall& call) {
-  return !call.normed_first && !call.spec.l2 && !call.spec.has(kResidual) &&
+  return !call.spec.norm_first && !call.spec.l2 && !call.spec.has(kResidual) &&
       !call.spec.is_gated() && !call.spec.is_modulated();
 }
 
@@ -236,8 +236,10 @@ void norm_first(NormCall& call, const Match& match, const array&) {
   const auto& with = call.spec.has(kWeight) ? call.spec : match.inner->spec;
   call.spec.rounding = with.rounding;
   call.spec.weight_offset = with.weight_offset;
-  call.normed_first = true;
-  call.post_weight = match.inner->in[kWeight];
+  call.spec.norm_first = true;
+  if (const auto& weight = match.inner->in[kWeight]) {
+    call.set(kPostWeight, *weight);
+  }
 }
 
 } // namespace

@@ -1,22 +1,24 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
 // A row whose vectors are all fetched before the first is used: a launch of few
-// rows is bound by the latency of its loads. With ALWAYS so is one that is
-// needed only after a sum over another row.
+// rows is bound by the latency of its loads. A residual is in any launch if it
+// is needed only after a sum over another row.
 
 #pragma once
 
 #include "kernels/common/row_threads.h"
 
 constant bool fetch_first [[function_constant(15)]];
+constant bool fetch_residual [[function_constant(97)]];
 
-template <int N, int V, bool ALWAYS = false>
+template <int N, int V, bool RESIDUAL = false>
 struct FetchedRow {
   RowIn row;
   uint4 bits[V];
 
   bool has(Span<N> of) const thread {
-    return (fetch_first || (ALWAYS && !looped)) && can_fetch<N>(row, of);
+    return (fetch_first || (RESIDUAL && fetch_residual && !looped)) &&
+        can_fetch<N>(row, of);
   }
 
   void fetch_all(RowIn from, thread const RowThreads& threads, int length)

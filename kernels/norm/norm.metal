@@ -1,13 +1,14 @@
 // Copyright (c) 2026 mlx_norms contributors
 //
-// RMSNorm and LayerNorm of x or of x + residual. A row that fits in registers
-// is read once and stored once.
+// RMSNorm and LayerNorm of x, of x + residual, or of RMSNorm(x) + residual. A
+// row that fits in registers is read once and stored once.
 
 #include "kernels/common/parameters.h"
 #include "kernels/norm/add_residual.h"
 #include "kernels/norm/factor.h"
 #include "kernels/norm/gate.h"
 #include "kernels/norm/modulate.h"
+#include "kernels/norm/norm_first.h"
 #include "kernels/norm/statistics.h"
 
 constant bool has_residual [[function_constant(10)]];
@@ -98,6 +99,8 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     device const uchar* gate [[buffer(15), function_constant(has_gate)]],
     device const uchar* residual2
     [[buffer(16), function_constant(has_residual2)]],
+    device const uchar* post_weight
+    [[buffer(17), function_constant(has_post_weight)]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
@@ -112,7 +115,8 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
 
   RowIn in = row_in(x, x_flags, layouts, row, length);
   RowOut out = row_out(normalized, normalized_flags, row, length);
-  FetchedRow<N, V> x_row, r, r2, w_row, b, f;
+  FetchedRow<N, V> x_row, r2, post, w_row, b, f;
+  FetchedRow<N, V, true> r;
   RowOut s;
   x_row.fetch_all(in, threads, length);
   if (has_residual) {
@@ -125,6 +129,12 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   if (has_residual2) {
     r2.fetch_all(
         row_in(residual2, residual2_flags, layouts, row, length),
+        threads,
+        length);
+  }
+  if (has_post_weight) {
+    post.fetch_all(
+        row_in(post_weight, post_weight_flags, layouts, row, length),
         threads,
         length);
   }
@@ -161,6 +171,10 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   }
 
   HeldRow<N, V> held;
+  Statistics of_x;
+  if (norm_first) {
+    of_x = read_first<N, V>(x_row, threads, length, eps, held);
+  }
   float2 first = float2(0.0f);
   for (int chunk = 0; next_chunk(chunk, length);
        chunk += chunk_length<N, V>()) {
@@ -170,7 +184,8 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
       float v[N];
       bool packed = false;
 #ifdef __CUDACC__
-      packed = has_residual && sums_packed<N>(in, r.row, r2.row, f.row, s, of);
+      packed = has_residual && !norm_first &&
+          sums_packed<N>(in, r.row, r2.row, f.row, s, of);
       if (packed) {
         uint4 bits = x_row.packed(k, of);
         if (has_factor) {
@@ -185,7 +200,12 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
       }
 #endif
       if (!packed && (fetch_first || has_residual || gate_first)) {
-        x_row.values(k, of, v);
+        if (norm_first) {
+          normalize_first<N, V>(
+              of_x, post, weight_offset, round_early, in, k, of, held, v);
+        } else {
+          x_row.values(k, of, v);
+        }
         if (gate_first) {
           gate_input<N, V>(z_row, k, of, in.type, v);
         }

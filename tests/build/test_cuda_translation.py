@@ -34,7 +34,7 @@ for_architectures = pytest.mark.parametrize(
     [pytest.param(a, marks=() if a == "compute_90" else pytest.mark.build) for a in ARCHITECTURES],
 )
 # Elsewhere products are rounded before they are added, in every specialization.
-WITH_FMA = {"norm/norm", "norm/norm_add_norm/norm_add_norm"}
+WITH_FMA = {"norm/norm"}
 WITH_FMA |= {"norm/vjp/norm_vjp", "norm/vjp/parameter_gradients"}
 WITH_FMA |= {"norm/norm_add_norm/vjp/norm_add_norm_vjp", "norm/several/rms_norms"}
 WITH_FMA |= {"group_norm/group_norm", "group_norm/vjp/group_norm_vjp"}
@@ -121,6 +121,13 @@ NORMS = {
     "add rms": ({"has_weight": True, "has_residual": True, "round_early": True}, 3, 2),
     "offset": ({"has_weight": True, "has_weight_offset": True}, 2, 1),
     "clamp": ({"has_residual": True, "clamp_sum": True}, 2, 2),
+    "norm first": (
+        {"norm_first": True, "has_residual": True, "has_post_weight": True}
+        | {"has_weight": True, "round_early": True},
+        4,
+        2,
+    ),
+    "clamp of a norm": ({"norm_first": True, "has_residual": True, "clamp_sum": True}, 2, 2),
 }
 OF_SEVERAL = {
     "two": ({"has_weight": True, "has_weight2": True}, 2, 1),
@@ -137,10 +144,6 @@ VJPS = {
     "add": ({"has_weight": True, "has_sum_cotangent": True, "want_input": True}, 4, 1),
     "weight only": ({"want_weight": True}, 2, 0),
 }
-NORM_ADD_NORMS = {
-    "both weights": ({"has_post_weight": True, "has_weight": True, "round_early": True}, 4, 2),
-    "clamp": ({"clamp_sum": True}, 2, 2),
-}
 NORM_ADD_NORM_VJPS = {
     "both weights": (
         {"has_post_weight": True, "has_weight": True}
@@ -150,8 +153,7 @@ NORM_ADD_NORM_VJPS = {
     ),
     "clamp": ({"clamped_sum": True}, 4, 2),
 }
-OF_STEM = {"norm/norm": NORMS, "norm/norm_add_norm/norm_add_norm": NORM_ADD_NORMS}
-OF_STEM["norm/several/rms_norms"] = OF_SEVERAL
+OF_STEM = {"norm/norm": NORMS, "norm/several/rms_norms": OF_SEVERAL}
 OF_STEM["norm/vjp/norm_vjp"] = VJPS
 OF_STEM["norm/norm_add_norm/vjp/norm_add_norm_vjp"] = NORM_ADD_NORM_VJPS
 # Whose persistent loops stage rows: launches, with the arrays of rows and weights that each has.

@@ -24,7 +24,6 @@ FAMILIES = {
     "group_norm",
     "group_norm_held",
     "group_norm_vjp",
-    "norm_norm_add_norm",
     "norm_norm_add_norm_vjp",
     "norm_channels",
     "norm_vjp",
@@ -40,7 +39,6 @@ FAMILIES = {
 UNQUALIFIED = {
     "ladders_layer_norm": "read_from",
     "norm": "fetch_all",
-    "norm_norm_add_norm": "fetch_all",
     "norm_norm_add_norm_vjp": "arrive",
     "norm_vjp": "set_row",
 }
@@ -174,7 +172,7 @@ def test_every_kernel_is_in_one(texts, with_cuda):
         "norm": {(4, 512): (1, 2, 3, 4), (4, 1024): (4,)} | {(8, 512): (1, 2), (8, 1024): (2,)},
         "norm_vjp": {(4, 256): (1, 2), (4, 512): (1, 2, 4), (8, 256): (1,), (8, 512): (1, 2)},
     }
-    vectors["norm_add_norm"] = vectors["rms_norms"] = vectors["norm"]
+    vectors["rms_norms"] = vectors["norm"]
     of_few = {(4, 256): (1, 2), (4, 512): (1, 2), (8, 256): (1,), (8, 512): (1,)}
     vectors["norm_add_norm_vjp"] = of_few
     names = {

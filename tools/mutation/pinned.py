@@ -14,8 +14,8 @@ MUTANTS = [
     Mutant(
         "no offset of the post weight",
         "csrc/norm/norm_add_norm/eval_cpu.cpp",
-        "post_weight(in.post_weight, spec.weight_offset)",
-        "post_weight(in.post_weight, 0.0f)",
+        "post_weight(in[kPostWeight], spec.weight_offset)",
+        "post_weight(in[kPostWeight], 0.0f)",
         "tests/norm/test_norm_add_norm.py::test_early_is_the_chain",
     ),
     Mutant(

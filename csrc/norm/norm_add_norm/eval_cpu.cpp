@@ -25,41 +25,44 @@ int64_t rows_at_once(int64_t width) {
 
 } // namespace
 
-void NormAddNorm::eval_cpu(
-    const Arrays& inputs,
+void eval_norm_add_norm(
+    const NormSpec& spec,
+    const NormInputs& in,
     Arrays& outputs,
-    mx::Stream stream) const {
-  NormAddNormInputs in(spec, inputs.data());
-  // Rows of x where there is no factor.
-  RowRuns runs({&in.x, &in.residual, in.factor ? in.factor : &in.x});
-
-  NormJob of_x{};
-  of_x.width = in.x.shape(-1);
-  of_x.in[kX] = rows_in(in.x, runs.row_stride(0));
-  of_x.late = spec.late();
-  of_x.root = {.eps = spec.eps};
-  auto of_sum = of_x;
-  of_sum.clamp = spec.clamp;
-  of_sum.in[kResidual] = rows_in(in.residual, runs.row_stride(1));
-  of_sum.number = spec.number;
-  of_sum.round_factored = !spec.late() && spec.is_factored() &&
-      (!in.factor || product_keeps(in.x.dtype(), *in.factor));
-  if (in.factor) {
-    of_sum.in[kFactor] = rows_in(*in.factor, runs.row_stride(2));
-  }
-  Parameter post_weight(in.post_weight, spec.weight_offset);
-  Parameter weight(in.weight, spec.weight_offset);
-  // The type of x's norm.
-  auto between = spec.late() ? Float::f32 : of_x.in[kX].type;
-
-  of_sum.normalized = rows_out(outputs[0]);
-  of_sum.sum = rows_out(outputs[1]);
+    mx::Stream stream) {
   if (outputs[0].size() == 0) {
     return;
   }
+  const auto &x = in.x(), &residual = *in[kResidual];
+  auto* factor = in[kFactor];
+  bool late = spec.rounding == Rounding::Late;
+  // Rows of x where there is no factor.
+  RowRuns runs({&x, &residual, factor ? factor : &x});
+
+  NormJob of_x{};
+  of_x.width = x.shape(-1);
+  of_x.in[kX] = rows_in(x, runs.row_stride(0));
+  of_x.late = late;
+  of_x.root = {.eps = spec.eps};
+  auto of_sum = of_x;
+  of_sum.clamp = spec.clamp;
+  of_sum.in[kResidual] = rows_in(residual, runs.row_stride(1));
+  of_sum.number = spec.number;
+  of_sum.round_factored = !late && spec.is_factored() &&
+      (!factor || product_keeps(x.dtype(), *factor));
+  if (factor) {
+    of_sum.in[kFactor] = rows_in(*factor, runs.row_stride(2));
+  }
+  Parameter post_weight(in[kPostWeight], spec.weight_offset);
+  Parameter weight(in[kWeight], spec.weight_offset);
+  // The type of x's norm.
+  auto between = late ? Float::f32 : of_x.in[kX].type;
+
+  of_sum.normalized = rows_out(outputs[0]);
+  of_sum.sum = rows_out(outputs[1]);
 
   auto width = of_x.width;
-  auto blocks = blocks_by_threads(in.x.size() / width, width);
+  auto blocks = blocks_by_threads(x.size() / width, width);
   bool factored = spec.is_factored();
   mx::cpu::get_command_encoder(stream).dispatch([=]() {
     auto w_of_x = weight_or_ones(post_weight, width);

@@ -1,10 +1,8 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include <algorithm>
-
 #include "csrc/common/checks.h"
-#include "csrc/common/derivatives.h"
 #include "csrc/norm/fallback.h"
+#include "csrc/norm/few_rows.h"
 #include "csrc/norm/gradients.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "csrc/op/node.h"
@@ -21,61 +19,89 @@ Arrays in_order(const Arrays& of_x, const Arrays& of_sum) {
   return gradients;
 }
 
-} // namespace
-
-NormVJP NormAddNormVJP::of_x() const {
-  NormVJP of{norms.norm(norms.post_weight), {kX}, {dtypes[0]}};
-  of.norm.operands.set(kCotangent);
-  if (post_weight) {
-    of.wanted.set(kWeight);
-    of.dtypes.push_back(dtypes[2]);
+// The gradients of one norm with these inputs: of what it normalizes, if that
+// is wanted, and of a weight.
+Gradients gradients_of_one(
+    const NormSpec& norm,
+    const NormInputs& in,
+    bool of_input,
+    bool of_weight,
+    mx::Stream s) {
+  Operands wanted;
+  wanted.set(kX, of_input);
+  wanted.set(kWeight, of_weight);
+  PerOperand<std::optional<mx::Dtype>> dtypes;
+  if (auto* weight = in[kWeight]) {
+    dtypes[kWeight] = weight->dtype();
   }
-  return of;
+  return norm_gradients(norm, in, wanted, dtypes, s);
 }
 
-NormVJP NormAddNormVJP::of_sum() const {
-  NormVJP of{norms.norm(norms.weight), {kX}, {dtypes[1]}};
-  of.norm.operands.set(kCotangent);
-  of.norm.operands.set(kSumCotangent);
-  of.norm.clamp = norms.clamp;
-  if (weight) {
-    of.wanted.set(kWeight);
-    of.dtypes.push_back(dtypes.back());
+} // namespace
+
+Call<NormVJP> NormAddNormVJP::of_sum(const Arrays& inputs) const {
+  auto all = in(inputs);
+  NormInputs of{
+      {kX, all[kResidual]},
+      {kWeight, all[kWeight]},
+      {kCotangent, all[kCotangent]},
+      {kSumCotangent, all[kSumCotangent]}};
+  auto norm = norms.second_norm().without_sum();
+  norm.operands = of.present();
+  Call<NormVJP> call{{norm, {kX}, {dtypes[1]}}, of.arrays()};
+  if (wanted.has(kWeight)) {
+    call.op.wanted.set(kWeight);
+    call.op.dtypes.push_back(dtypes.back());
   }
-  return of;
+  return call;
+}
+
+Call<NormVJP> NormAddNormVJP::of_x(
+    const Arrays& inputs,
+    const array& sum_gradient) const {
+  auto all = in(inputs);
+  NormInputs of{
+      {kX, &all.x()}, {kWeight, all[kPostWeight]}, {kCotangent, &sum_gradient}};
+  auto norm = norms.first_norm();
+  norm.operands = of.present();
+  Call<NormVJP> call{{norm, {kX}, {dtypes[0]}}, of.arrays()};
+  if (wanted.has(kPostWeight)) {
+    call.op.wanted.set(kWeight);
+    call.op.dtypes.push_back(dtypes[2]);
+  }
+  return call;
 }
 
 Arrays NormAddNormVJP::fallback(const Arrays& inputs, mx::Stream s) const {
-  NormAddNormVJPInputs in(norms, inputs.data());
-  auto of_sums = of_sum().fallback(in.of_sum().arrays(), s);
-  auto of_xs = of_x().fallback(in.of_x(of_sums[0]).arrays(), s);
-  return in_order(of_xs, of_sums);
+  auto sum = of_sum(inputs);
+  auto of_sums = sum.op.fallback(sum.inputs, s);
+  auto x = of_x(inputs, of_sums[0]);
+  return in_order(x.op.fallback(x.inputs, s), of_sums);
 }
 
-// The gradients of one norm after another.
 Arrays NormAddNormVJP::steps(const Arrays& inputs, mx::Stream s) const {
-  NormAddNormVJPInputs in(norms, inputs.data());
-  auto of_sums = make(of_sum(), in.of_sum().arrays(), s);
-  auto of_xs = make(of_x(), in.of_x(of_sums[0]).arrays(), s);
-  return in_order(of_xs, of_sums);
+  auto sum = of_sum(inputs);
+  auto of_sums = make(std::move(sum.op), std::move(sum.inputs), s);
+  auto x = of_x(inputs, of_sums[0]);
+  return in_order(make(std::move(x.op), std::move(x.inputs), s), of_sums);
 }
 
 void NormAddNormVJP::append_key(
     const Arrays& inputs,
     mx::Stream,
     std::vector<int64_t>& numbers) const {
-  norms.append_key(inputs, numbers);
-  numbers.push_back(post_weight);
-  numbers.push_back(weight);
+  norms.append_key(numbers);
+  numbers.insert(numbers.end(), {inputs[0].shape(-1), wanted.bits()});
 }
 
 OpPtr NormAddNormVJP::sampled(const Arrays&, mx::Stream) const {
-  return shared(NormAddNormVJP(norms.flags(), post_weight, weight, dtypes));
+  return shared(NormAddNormVJP(norms.flags(), wanted, dtypes));
 }
 
 // Of so many rows that weights' gradients add up several partial sums.
 Arrays NormAddNormVJP::sample(const Arrays& inputs, mx::Stream s) const {
-  return norms.few_rows(inputs, 10, /* large= */ false, s);
+  mx::Shape x{2, 10, 2, inputs[0].shape(-1)};
+  return few_rows(inputs, norms.operands, x, /* large= */ false, s);
 }
 
 Donors NormAddNormVJP::donors(const Arrays& inputs, size_t i, mx::Stream s)
@@ -83,140 +109,105 @@ Donors NormAddNormVJP::donors(const Arrays& inputs, size_t i, mx::Stream s)
   if (i > 1 || !suits(inputs, s)) {
     return {};
   }
-  NormAddNormVJPInputs in(norms, inputs.data());
-  return i == 0 ? Donors{&in.x, &in.cotangent, &in.sum_cotangent, &in.sum}
-                : Donors{&in.sum_cotangent, &in.cotangent, &in.sum};
-}
-
-Arrays NormAddNorm::vjp(
-    const Arrays& primals,
-    const Arrays& cotangents,
-    const std::vector<int>& argnums,
-    const Arrays& outputs,
-    mx::Stream s) const {
-  NormAddNormInputs in(spec, primals.data());
-  const auto& h = outputs[1];
-  int post_at = 2;
-  int weight_at = 2 + spec.post_weight;
-  int factor_at = weight_at + spec.weight;
-  auto wanted = [&](bool given, int i) {
-    return given &&
-        std::find(argnums.begin(), argnums.end(), i) != argnums.end();
-  };
-  NormAddNormVJP both{
-      spec,
-      wanted(spec.post_weight, post_at),
-      wanted(spec.weight, weight_at),
-      {in.x.dtype(), h.dtype()}};
-  if (both.post_weight) {
-    both.dtypes.push_back(in.post_weight->dtype());
-  }
-  if (both.weight) {
-    both.dtypes.push_back(in.weight->dtype());
-  }
-  Arrays gradients(primals.size(), array(0.0f)); // those that are wanted
-  auto of_sum = mx::astype(cotangents[1], h.dtype(), s);
-  auto cotangent = mx::astype(cotangents[0], dtypes[0], s);
-  bool takes_part = !is_made_of_zeros(cotangents[0]);
-
-  if (takes_part && wanted(true, 0) && !spec.is_factored()) {
-    auto inputs = primals;
-    inputs[1] = h;
-    inputs.insert(inputs.end(), {cotangent, of_sum});
-    auto op = shared(both);
-    if (has_kernel(op, inputs, s)) {
-      auto found = node(std::move(op), std::move(inputs), s);
-      gradients[0] = found[0];
-      gradients[1] = mx::astype(found[1], in.residual.dtype(), s);
-      if (both.post_weight) {
-        gradients[post_at] = found[2];
-      }
-      if (both.weight) {
-        gradients[weight_at] = found.back();
-      }
-      return select(gradients, argnums);
-    }
-  }
-
-  auto gradients_of = [&](const NormVJP& of, const NormInputs& inputs, bool x) {
-    auto some = of.wanted;
-    some.set(kX, x);
-    PerOperand<std::optional<mx::Dtype>> given;
-    if (auto* weight = inputs[kWeight]) {
-      given[kWeight] = weight->dtype();
-    }
-    return norm_gradients(of.norm, inputs, some, given, s);
-  };
-  // Of the sum: of its norm, and its own cotangent.
-  bool of_factor = wanted(spec.factor, factor_at);
-  bool needs_sum =
-      wanted(true, 0) || wanted(true, 1) || both.post_weight || of_factor;
-  if (takes_part) {
-    auto found = gradients_of(
-        both.of_sum(),
-        {{kX, &h},
-         {kWeight, in.weight},
-         {kCotangent, &cotangent},
-         {kSumCotangent, &of_sum}},
-        needs_sum);
-    if (found[kWeight]) {
-      gradients[weight_at] = *found[kWeight];
-    }
-    if (found[kX]) {
-      of_sum = *found[kX];
-    }
-  } else {
-    if (spec.clamp && h.dtype() == mx::float16) {
-      of_sum = zero_where_saturated(of_sum, h, s);
-    }
-    if (both.weight) {
-      gradients[weight_at] = mx::zeros_like(*in.weight, s);
-    }
-  }
-  gradients[1] = mx::astype(of_sum, in.residual.dtype(), s);
-  if (spec.is_factored()) {
-    auto n_dtype = spec.late() ? mx::float32 : in.x.dtype();
-    auto post = spec.norm(spec.post_weight);
-    auto n = make_norm(post, n_dtype, in.of_x().arrays(), s)[0];
-    NormSpec product;
-    product.number = spec.number;
-    auto found = factor_vjp(
-        product, in.of_sum(n), of_sum, /* of_x= */ true, of_factor, s);
-    of_sum = *found[kX];
-    if (of_factor) {
-      gradients[factor_at] = mx::astype(*found[kFactor], in.factor->dtype(), s);
-    }
-  }
-
-  auto found = gradients_of(
-      both.of_x(),
-      {{kX, &in.x}, {kWeight, in.post_weight}, {kCotangent, &of_sum}},
-      wanted(true, 0));
-  if (found[kX]) {
-    gradients[0] = *found[kX];
-  }
-  if (found[kWeight]) {
-    gradients[post_at] = *found[kWeight];
-  }
-  return select(gradients, argnums);
+  auto all = in(inputs);
+  auto *cotangent = all[kCotangent], *of_sum = all[kSumCotangent];
+  return i == 0 ? Donors{&all.x(), cotangent, of_sum, all[kResidual]}
+                : Donors{of_sum, cotangent, all[kResidual]};
 }
 
 void NormAddNormVJP::check(const Arrays& inputs) const {
-  NormAddNormVJPInputs in(norms, inputs.data());
-  check_same_shape(name(), "sum", in.sum, in.x);
-  check_same_shape(name(), "cotangent", in.cotangent, in.x);
-  check_same_shape(name(), "sum's cotangent", in.sum_cotangent, in.x);
-  if (in.post_weight) {
-    check_vector(name(), "post_weight", *in.post_weight, in.x);
-  }
-  if (in.weight) {
-    check_vector(name(), "weight", *in.weight, in.x);
+  auto all = in(inputs);
+  for (auto operand : norms.operands.without({kX})) {
+    const auto& [argument, kind] = kOperandTraits[operand];
+    auto* check = kind == OperandKind::Vector ? check_vector : check_same_shape;
+    check(name(), argument, *all[operand], all.x());
   }
 }
 
 mx::Shape NormAddNormVJP::shape(const Arrays& inputs, size_t i) const {
   const auto& x = inputs[0];
   return i < 2 ? x.shape() : mx::Shape{x.shape(-1)};
+}
+
+Gradients norm_add_norm_vjp(
+    const NormSpec& spec,
+    const NormInputs& in,
+    const array& sum,
+    const array* cotangent,
+    const array& sum_cotangent,
+    Operands wanted,
+    mx::Stream s) {
+  Gradients gradients;
+  auto all = in;
+  all[kResidual] = &sum;
+  all[kCotangent] = cotangent;
+  all[kSumCotangent] = &sum_cotangent;
+  if (cotangent && wanted.has(kX) && !spec.is_factored()) {
+    auto norms = spec;
+    norms.operands = all.present();
+    auto weights = wanted.without({kX, kResidual});
+    Dtypes dtypes{in.x().dtype(), sum.dtype()};
+    for (auto weight : weights) {
+      dtypes.push_back(in[weight]->dtype());
+    }
+    auto op = shared(NormAddNormVJP(norms, weights, std::move(dtypes)));
+    auto inputs = all.arrays();
+    if (has_kernel(op, inputs, s)) {
+      auto found = node(std::move(op), std::move(inputs), s);
+      gradients[kX] = found[0];
+      gradients[kResidual] = found[1];
+      for (auto weight : weights) {
+        gradients[weight] = found[2 + weights.index_of(weight)];
+      }
+      return gradients;
+    }
+  }
+
+  // Of the sum: of its norm, and its own cotangent.
+  auto of_sum = sum_cotangent;
+  if (cotangent) {
+    auto found = gradients_of_one(
+        spec.second_norm().without_sum(),
+        {{kX, &sum},
+         {kWeight, in[kWeight]},
+         {kCotangent, cotangent},
+         {kSumCotangent, &sum_cotangent}},
+        wanted.has_any({kX, kResidual, kPostWeight, kFactor}),
+        wanted.has(kWeight),
+        s);
+    gradients[kWeight] = found[kWeight];
+    of_sum = found[kX].value_or(of_sum);
+  } else {
+    if (spec.clamp && sum.dtype() == mx::float16) {
+      of_sum = zero_where_saturated(of_sum, sum, s);
+    }
+    if (wanted.has(kWeight)) {
+      gradients[kWeight] = mx::zeros_like(*in[kWeight], s);
+    }
+  }
+  gradients[kResidual] = of_sum;
+
+  auto norm = spec.first_norm();
+  NormInputs of_x{{kX, &in.x()}, {kWeight, in[kPostWeight]}};
+  if (spec.is_factored()) {
+    bool late = spec.rounding == Rounding::Late;
+    auto n_dtype = late ? mx::float32 : in.x().dtype();
+    auto n = make_norm(norm, n_dtype, of_x.arrays(), s)[0];
+    NormSpec product;
+    product.number = spec.number;
+    auto factored = in;
+    factored[kX] = &n;
+    auto found = factor_vjp(
+        product, factored, of_sum, /* of_x= */ true, wanted.has(kFactor), s);
+    of_sum = *found[kX];
+    gradients[kFactor] = found[kFactor];
+  }
+  of_x[kCotangent] = &of_sum;
+  auto found =
+      gradients_of_one(norm, of_x, wanted.has(kX), wanted.has(kPostWeight), s);
+  gradients[kX] = found[kX];
+  gradients[kPostWeight] = found[kWeight];
+  return gradients;
 }
 
 } // namespace mlx_norms

@@ -26,18 +26,15 @@ LaunchPlan plan_of_two(
     const Arrays& inputs,
     const Arrays& outputs,
     mx::Stream stream) {
-  NormAddNormVJPInputs in(op.norms, inputs.data());
-  auto next = outputs.begin() + 2;
   Arrays to_x{outputs[0]}, to_sum{outputs[1]};
-  if (op.post_weight) {
-    to_x.push_back(*next++);
+  for (auto weight : op.wanted) {
+    auto& to = weight == kPostWeight ? to_x : to_sum;
+    to.push_back(outputs[2 + op.wanted.index_of(weight)]);
   }
-  if (op.weight) {
-    to_sum.push_back(*next++);
-  }
-  auto plan = op.of_sum().plan(in.of_sum().arrays(), to_sum, stream);
-  auto of_x = in.of_x(outputs[1]).arrays();
-  plan.append(op.of_x().plan(of_x, to_x, stream));
+  auto sum = op.of_sum(inputs);
+  auto plan = sum.op.plan(sum.inputs, to_sum, stream);
+  auto x = op.of_x(inputs, outputs[1]);
+  plan.append(x.op.plan(x.inputs, to_x, stream));
   return plan;
 }
 
@@ -47,12 +44,12 @@ bool NormAddNormVJP::suits(const Arrays& inputs, mx::Stream stream) const {
   if (!has_gpu_kernels(stream)) {
     return false;
   }
-  NormAddNormVJPInputs in(norms, inputs.data());
-  auto geometry = geometry_of(in.sum, stream);
+  const auto &x = inputs[0], &sum = inputs[1];
+  auto geometry = geometry_of(sum, stream);
   int max = backend_of(stream) == Backend::Cuda ? 24 : 8; // elements
   // One geometry is for rows of one type.
   return !geometry.looped && geometry.width * geometry.vectors <= max &&
-      in.x.itemsize() == in.sum.itemsize();
+      x.itemsize() == sum.itemsize();
 }
 
 LaunchPlan NormAddNormVJP::plan(
@@ -65,24 +62,21 @@ LaunchPlan NormAddNormVJP::plan(
     return plan_of_two(*this, inputs, outputs, stream);
   }
   LaunchPlan plan(stream);
-  NormAddNormVJPInputs in(norms, inputs.data());
-  auto next = outputs.begin();
-  const auto& x_gradient = *next++;
-  const auto& sum_gradient = *next++;
-  auto* of_post_weight = post_weight ? &*next++ : nullptr;
-  auto* of_weight = weight ? &*next++ : nullptr;
+  auto all = in(inputs);
+  auto* of_post_weight = wanted.find(kPostWeight, outputs.data() + 2);
+  auto* of_weight = wanted.find(kWeight, outputs.data() + 2);
 
-  int length = in.x.shape(-1);
+  int length = inputs[0].shape(-1);
   if (length == 0) {
     return plan;
   }
-  int rows = row_count(in.x);
+  int rows = row_count(inputs[0]);
   auto backend = backend_of(stream);
-  auto geometry = geometry_of(in.sum, stream);
+  auto geometry = geometry_of(*all[kResidual], stream);
   int width = geometry.width;
   auto limits = device_limits(stream);
   PersistentLoops loops(rows, 1, geometry, limits, backend);
-  Cluster cluster(in.x.size(), post_weight + weight, geometry, loops, limits);
+  Cluster cluster(inputs[0].size(), wanted.count(), geometry, loops, limits);
   int rows_of_partials = ceil_div(loops.count, cluster.size);
   auto partials = [&](const mx::array* gradient) -> OptionalArray {
     return gradient ? std::optional(plan.temporary(
@@ -93,12 +87,12 @@ LaunchPlan NormAddNormVJP::plan(
   auto weight_partials = partials(of_weight);
 
   if (rows > 0) {
-    auto x = read_rows(in.x, width, plan);
-    auto sum = read_rows(in.sum, width, plan);
-    auto post_w = read_optional(in.post_weight, width, plan);
-    auto w = read_optional(in.weight, width, plan);
-    auto cotangent = read_rows(in.cotangent, width, plan);
-    auto sum_cotangent = read_rows(in.sum_cotangent, width, plan);
+    auto x = read_rows(*all[kX], width, plan);
+    auto sum = read_rows(*all[kResidual], width, plan);
+    auto post_w = read_optional(all[kPostWeight], width, plan);
+    auto w = read_optional(all[kWeight], width, plan);
+    auto cotangent = read_rows(*all[kCotangent], width, plan);
+    auto sum_cotangent = read_rows(*all[kSumCotangent], width, plan);
     Stages staged(
         geometry,
         length,
@@ -113,12 +107,13 @@ LaunchPlan NormAddNormVJP::plan(
          max_threads_of(kKernel, geometry, backend)});
     bind_geometry<K>(launch, geometry, length);
     bind_loops<K>(launch, geometry, loops, cluster, staged);
-    launch.set(K::has_post_weight, norms.post_weight);
-    launch.set(K::has_weight, norms.weight);
+    launch.set(K::has_post_weight, norms.has(kPostWeight));
+    launch.set(K::has_weight, norms.has(kWeight));
     launch.set(K::has_weight_offset, norms.weight_offset != 0.0f);
-    launch.set(K::clamped_sum, norms.clamp && in.sum.dtype() == mx::float16);
-    launch.set(K::want_post_weight, post_weight);
-    launch.set(K::want_weight, weight);
+    launch.set(
+        K::clamped_sum, norms.clamp && all[kResidual]->dtype() == mx::float16);
+    launch.set(K::want_post_weight, wanted.has(kPostWeight));
+    launch.set(K::want_weight, wanted.has(kWeight));
     launch.set(K::adjoining, true);
     launch.set(K::fetch_next, false); // the kernel fetches to stages only
     bool holds = backend == Backend::Cuda ? staged.leaves_registers(geometry)
@@ -130,8 +125,8 @@ LaunchPlan NormAddNormVJP::plan(
     bind_rows(launch, K::weight, w);
     bind_rows(launch, K::cotangent, cotangent);
     bind_rows(launch, K::sum_cotangent, sum_cotangent);
-    bind_rows(launch, K::x_gradient, &x_gradient, width);
-    bind_rows(launch, K::sum_gradient, &sum_gradient, width);
+    bind_rows(launch, K::x_gradient, &outputs[0], width);
+    bind_rows(launch, K::sum_gradient, &outputs[1], width);
     if (post_weight_partials) {
       launch.set(K::post_weight_partials, *post_weight_partials);
     }

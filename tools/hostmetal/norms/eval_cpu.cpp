@@ -5,7 +5,6 @@
 #include "csrc/group_norm/group_norm.h"
 #include "csrc/norm/channels/channel_norm.h"
 #include "csrc/norm/norm.h"
-#include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "csrc/rope/norm_rope.h"
 #include "eval.h"
 
@@ -25,7 +24,6 @@ NOT_ON_THE_CPU(Norm)
 NOT_ON_THE_CPU(NormVJP)
 NOT_ON_THE_CPU(ChannelNorm)
 NOT_ON_THE_CPU(ChannelNormVJP)
-NOT_ON_THE_CPU(NormAddNorm)
 NOT_ON_THE_CPU(GroupNorm)
 NOT_ON_THE_CPU(GroupNormVJP)
 NOT_ON_THE_CPU(NormRope)

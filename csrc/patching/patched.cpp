@@ -137,7 +137,6 @@ OptionalArray patched_rope(const RopeArguments& given) {
   try {
     auto [op, inputs] = norm_rope_call(a);
     op.normalized = false;
-    op.eps = 0.0f;
     auto rope = shared(std::move(op));
     if (!has_kernel(rope, inputs, stream)) {
       return std::nullopt;

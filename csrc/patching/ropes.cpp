@@ -87,10 +87,7 @@ with_norm(const array& rope, const array& x, const NormCall& norm) {
   if (auto* of_ours = op_of<NormRope>(rope)) {
     auto op = *of_ours;
     op.normalized = true;
-    op.has_weight = weight != nullptr;
-    op.eps = norm.spec.eps;
-    op.weight_offset = norm.spec.weight_offset;
-    op.rounding = norm.spec.rounding;
+    op.norm = norm.spec;
     Arrays inputs{x};
     if (weight) {
       inputs.push_back(*weight);

@@ -61,9 +61,9 @@ void NormRope::eval_cpu(
     tensor.head_stride = x.strides(-2);
     tensor.row.x = rows_in(x, 0);
     tensor.row.y = rows_out(outputs[i]);
-    tensor.row.factor = i == 0 ? float{q_multiplier} : 1.0f;
+    tensor.row.factor = norm_of(i).multiplier;
     tensor.row.rotated = i < rotated;
-    tensor.weight = Parameter(weight_of(inputs, i), weight_offset);
+    tensor.weight = Parameter(weight_of(inputs, i), norm.weight_offset);
     read.push_back(&x);
     elements += tensor.heads * width;
   }
@@ -78,7 +78,7 @@ void NormRope::eval_cpu(
   job.normalized = normalized;
   job.rope_first = rope_first;
   job.late = late();
-  job.eps = eps;
+  job.eps = norm.eps;
   AnglesJob angles{};
   angles.dims = job.dims;
   angles.traditional = traditional;

@@ -19,33 +19,8 @@ array swap_heads(const array& x, bool swaps, mx::Stream s) {
   return swaps ? mx::swapaxes(x, -3, -2, s) : x;
 }
 
-// The norm of one tensor: norm(spec, dtype, inputs, stream) makes it.
-template <typename F>
-array normalized_tensor(
-    const NormRope& op,
-    const array& x,
-    const array* weight,
-    float factor,
-    mx::Dtype dtype,
-    mx::Stream s,
-    F norm) {
-  NormInputs in{{kX, &x}, {kWeight, weight}};
-  NormSpec spec{
-      .operands = in.present(),
-      .rounding = op.rounding,
-      .weight_offset = weight ? op.weight_offset : Number(0.0f),
-      .eps = op.eps};
-  bool scales = factor != 1.0f;
-  auto n_dtype = scales && op.late() ? mx::float32 : dtype;
-  auto y = norm(spec, n_dtype, in.arrays(), s)[0];
-  if (scales) {
-    y = mx::multiply(y, array(factor, y.dtype()), s);
-  }
-  return mx::astype(y, dtype, s);
-}
-
-// The results by norms and rotations, each of one tensor: rotate(op, x) makes
-// one.
+// The results by norms and rotations, each of one tensor: norm(spec, dtype,
+// inputs, stream) and rotate(op, x) make one.
 template <typename Norm, typename Rotate>
 Arrays in_order(
     const NormRope& op,
@@ -58,12 +33,12 @@ Arrays in_order(
     auto x = inputs[op.tensor_at(i)];
     auto* weight = op.weight_of(inputs, i);
     auto dtype = op.dtypes[i];
-    float factor = i == 0 ? float{op.q_multiplier} : 1.0f;
     auto between = op.late() ? mx::float32 : dtype;
+    auto spec = op.norm_of(i);
     auto normalize = [&](const array& x, mx::Dtype to) {
-      return op.normalized
-          ? normalized_tensor(op, x, weight, factor, to, s, norm)
-          : mx::astype(x, to, s);
+      NormInputs in{{kX, &x}, {kWeight, weight}};
+      return op.normalized ? norm(spec, to, in.arrays(), s)[0]
+                           : mx::astype(x, to, s);
     };
     if (i >= op.rotated) {
       x = swap_heads(normalize(x, dtype), op.head_major, s);
@@ -177,17 +152,26 @@ mx::Shape NormRope::shape(const Arrays& inputs, size_t i) const {
   return shape;
 }
 
+NormSpec NormRope::norm_of(int i) const {
+  auto spec = norm;
+  if (i > 0) {
+    spec.multiplier = 1.0f;
+  }
+  if (i >= rotated) {
+    spec.operands.set(kWeight, false);
+    spec.weight_offset = 0.0f;
+  }
+  return spec;
+}
+
 NormRope NormRope::rotation(mx::Dtype dtype, bool to_head_major) const {
   auto op = *this;
   op.rotated = 1;
   op.has_v = false;
-  op.has_weight = false;
+  op.norm = {.rounding = norm.rounding};
   op.normalized = false;
   op.rope_first = false;
   op.head_major = to_head_major;
-  op.q_multiplier = 1.0f;
-  op.weight_offset = 0.0f;
-  op.eps = 0.0f;
   op.dtypes = {dtype};
   return op;
 }
@@ -276,17 +260,14 @@ void NormRope::append_key(
         int64_t{rotated_dims(inputs[0])},
         int64_t{rotated},
         int64_t{has_v},
-        int64_t{has_weight},
         int64_t{has_freqs},
         int64_t{normalized},
         int64_t{rope_first},
         int64_t{head_major},
-        int64_t{traditional},
-        int64_t{late()},
-        int64_t{q_multiplier != 1.0f},
-        int64_t{weight_offset != 0.0f}}) {
+        int64_t{traditional}}) {
     numbers.push_back(number);
   }
+  norm.append_key(numbers);
   for (int i = 0; i < rotated; ++i) {
     auto* weight = weight_of(inputs, i);
     numbers.push_back(weight ? of_heads(*weight) : -1);
@@ -295,11 +276,9 @@ void NormRope::append_key(
 
 OpPtr NormRope::sampled(const Arrays&, mx::Stream) const {
   auto op = *this;
-  op.eps = 1e-5f;
+  op.norm = norm.flags();
   op.base = 10000.0f;
   op.scale = 1.0f;
-  op.q_multiplier = q_multiplier != 1.0f ? 0.75f : 1.0f;
-  op.weight_offset = weight_offset != 0.0f ? 1.0f : 0.0f;
   return shared(std::move(op));
 }
 

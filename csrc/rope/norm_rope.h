@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <optional>
 
 #include "csrc/gpu/launch_plan.h"
@@ -19,19 +20,15 @@ namespace mlx_norms {
 struct NormRope : OpOf<NormRope> {
   int rotated = 1; // tensors
   bool has_v = false;
-  bool has_weight = false;
   bool has_freqs = false;
   bool normalized = true; // else x is only rotated
   bool rope_first = false;
   bool head_major = true; // the results are [..., H, L, D]
   bool traditional = false;
-  Rounding rounding = Rounding::Early;
   std::optional<int> dims; // none: all of D
   Number base = 10000.0f;
   Number scale = 1.0f; // of positions
-  Number q_multiplier = 1.0f;
-  Number weight_offset = 0.0f;
-  float eps = 1e-5f;
+  NormSpec norm; // of each tensor; the multiplier is the first one's alone
 
   bool operator==(const NormRope&) const = default;
   const char* name() const override {
@@ -75,24 +72,29 @@ struct NormRope : OpOf<NormRope> {
       mx::Stream s) const override;
 
   bool late() const {
-    return rounding == Rounding::Late;
+    return norm.rounding == Rounding::Late;
+  }
+  bool has_weight() const {
+    return norm.has(kWeight);
   }
   int tensors() const {
     return rotated + has_v;
   }
   // Where the inputs have tensor i, the offset and the frequencies.
   int tensor_at(int i) const {
-    return i < rotated ? i * (1 + has_weight) : rotated * (1 + has_weight);
+    return std::min(i, rotated) * norm.n_inputs();
   }
   int offset_at() const {
-    return rotated * (1 + has_weight) + has_v;
+    return tensor_at(rotated) + has_v;
   }
   const array* weight_of(const Arrays& inputs, int i) const {
-    return has_weight && i < rotated ? &inputs[tensor_at(i) + 1] : nullptr;
+    return has_weight() && i < rotated ? &inputs[tensor_at(i) + 1] : nullptr;
   }
   int rotated_dims(const array& x) const {
     return dims.value_or(x.shape(-1));
   }
+  // The norm of tensor i.
+  NormSpec norm_of(int i) const;
   // A rotation of one tensor by the same angles.
   NormRope rotation(mx::Dtype dtype, bool to_head_major) const;
 };

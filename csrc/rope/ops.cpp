@@ -144,27 +144,24 @@ checked_call(const char* op, const RopeArguments& a, mx::Stream s) {
   check_dims(op, x, dims);
   NormInputs in{{kX, &x}, {kWeight, first.weight}};
   auto* prefix = a.k ? "q_" : "";
-  auto spec = spec_of(op, false, in, a.eps, a.weight_offset, prefix);
-  auto rounding = parse_rounding(op, a.rounding, a.weight_offset);
-  bool early = rounding == Rounding::Early;
+  auto norm = spec_of(op, false, in, a.eps, a.weight_offset, prefix);
+  norm.rounding = parse_rounding(op, a.rounding, a.weight_offset);
+  bool early = norm.rounding == Rounding::Early;
+  norm.multiplier =
+      early ? rounded_to(a.q_multiplier, x.dtype()) : a.q_multiplier;
 
   NormRope rope;
   rope.dtypes = Dtypes(tensors.size(), x.dtype());
   rope.rotated = rotated;
   rope.has_v = a.v != nullptr;
-  rope.has_weight = first.weight != nullptr;
   rope.has_freqs = a.freqs != nullptr;
   rope.rope_first = a.rope_first;
   rope.head_major = is_head_major(op, "output_layout", a.output_layout);
   rope.traditional = a.traditional;
-  rope.rounding = rounding;
   rope.dims = a.dims;
   rope.base = a.base.value_or(1.0f);
   rope.scale = a.scale;
-  rope.q_multiplier =
-      early ? rounded_to(a.q_multiplier, x.dtype()) : a.q_multiplier;
-  rope.weight_offset = spec.weight_offset;
-  rope.eps = spec.eps;
+  rope.norm = norm;
   Arrays inputs;
   for (const auto& tensor : tensors) {
     inputs.push_back(tensor.x);

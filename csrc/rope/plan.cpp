@@ -128,16 +128,16 @@ LaunchPlan NormRope::plan(
   bind_geometry<K>(launch, geometry, length);
   launch.set(K::has_x2, of[1].x != nullptr);
   launch.set(K::has_x3, of[2].x != nullptr);
-  launch.set(K::has_weight, has_weight);
+  launch.set(K::has_weight, has_weight());
   launch.set(K::has_weight2, weight2.has_value());
-  launch.set(K::has_weight_offset, weight_offset != 0.0f);
+  launch.set(K::has_weight_offset, norm.weight_offset != 0.0f);
   launch.set(K::has_freqs, has_freqs);
   launch.set(K::normalized, normalized);
   launch.set(K::rope_first, rope_first);
   launch.set(K::head_major, head_major);
   launch.set(K::traditional, traditional);
   launch.set(K::round_early, !late());
-  launch.set(K::has_factor, q_multiplier != 1.0f);
+  launch.set(K::has_factor, norm.is_multiplied());
   launch.set(K::partner, partner_of(geometry, length, dims, traditional));
   bind_rows(launch, K::x, x1);
   bind_rows(launch, K::x2, x2);
@@ -159,11 +159,11 @@ LaunchPlan NormRope::plan(
       tokens / positions / static_cast<int32_t>(offset.size()));
   launch.set(K::length, length);
   launch.set(K::dims, dims);
-  launch.set(K::eps, eps);
-  launch.set(K::weight_offset, weight_offset);
+  launch.set(K::eps, norm.eps);
+  launch.set(K::weight_offset, norm.weight_offset);
   launch.set(K::log2_base, std::log2(float{base}));
   launch.set(K::position_scale, scale);
-  launch.set(K::factor, q_multiplier);
+  launch.set(K::factor, norm.multiplier);
 
   uint32_t items = 0;
   for (const auto& tensor : of) {

@@ -16,7 +16,7 @@ namespace mlx_norms::cpu {
 
 // The rows of a sample in a GroupWork's vectors: see GroupNormalizeJob and
 // GroupVJPJob.
-enum ChannelRow { kMean, kRstd, kOffset, kMeanWgn, kMeanWg };
+enum ChannelRow { kMeans, kRstd, kOffset, kMeanWgn, kMeanWg };
 inline constexpr int kForwardRows = kMeanWgn, kVJPRows = kMeanWg + 1;
 
 // Writes what a sample's statistics of each group make of each channel.
@@ -28,7 +28,7 @@ inline void set_statistics(
     float eps,
     float* vectors) {
   auto* rstd = of.row(vectors, kRstd);
-  of.set(of.row(vectors, kMean), [&](int64_t i) { return means[i]; });
+  of.set(of.row(vectors, kMeans), [&](int64_t i) { return means[i]; });
   of.set(rstd, [&](int64_t i) { return 1.0f / std::sqrt(variances[i] + eps); });
   of.set(of.row(vectors, kOffset), [&](int64_t i) {
     return rests ? -rests[i] * rstd[of.place(i)] : -0.0f;

@@ -31,7 +31,7 @@ class NormWork final : public GroupWork {
       const GroupNormSpec& spec,
       const GroupGeometry& of,
       const NormArrays& arrays)
-      : GroupWork(of, kForwardRows, spec.running ? 0 : 3),
+      : GroupWork(of, kForwardRows, spec.running() ? 0 : 3),
         spec_(spec),
         arrays_(arrays),
         weight_(weight_or_ones(arrays.weight, of.channels)),
@@ -42,7 +42,7 @@ class NormWork final : public GroupWork {
 
  private:
   void prepare(int64_t, float* vectors) const override {
-    if (spec_.running) {
+    if (spec_.running()) {
       auto *mean = mean_.data(), *variance = variance_.data();
       set_statistics(of, mean, nullptr, variance, spec_.eps, vectors);
     }
@@ -106,7 +106,7 @@ class NormWork final : public GroupWork {
            from(x, some.first),
            from(to, some.first),
            of.channels,
-           some.row(kMean),
+           some.row(kMeans),
            some.row(kRstd),
            some.row(kOffset),
            weight_.data() + some.first,
@@ -127,8 +127,8 @@ void GroupNorm::eval_cpu(
     const Arrays& inputs,
     Arrays& outputs,
     mx::Stream stream) const {
-  GroupNormInputs in(spec, inputs.data());
-  bool empty = in.x.size() == 0;
+  NormInputs in(spec.operands, inputs.data());
+  bool empty = in.x().size() == 0;
   float* statistics[3] = {};
   for (size_t i = 1; i < outputs.size(); ++i) {
     statistics[i - 1] = outputs[i].data<float>();
@@ -139,17 +139,17 @@ void GroupNorm::eval_cpu(
   if (empty) {
     return;
   }
-  auto of = geometry_of(spec, in.x);
-  if (!spec.running && are_small_groups(of)) {
+  auto of = geometry_of(spec, in.x());
+  if (!spec.running() && are_small_groups(of)) {
     return norm_small_groups(spec, of, inputs, outputs, stream);
   }
   NormArrays arrays{
-      GroupRows({&in.x}, nullptr),
-      GroupRows({&in.x}, &outputs[0]),
-      Parameter(in.weight),
-      Parameter(in.bias),
-      Parameter(in.mean),
-      Parameter(in.variance),
+      GroupRows({&in.x()}, nullptr),
+      GroupRows({&in.x()}, &outputs[0]),
+      Parameter(in[kWeight]),
+      Parameter(in[kBias]),
+      Parameter(in[kMean]),
+      Parameter(in[kVariance]),
       rows_out(outputs[0]),
       {statistics[0], statistics[1], statistics[2]}};
   mx::cpu::get_command_encoder(stream).dispatch(

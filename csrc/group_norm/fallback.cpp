@@ -63,23 +63,23 @@ array root(const GroupNormSpec& spec, const array& variance, mx::Stream s) {
 // By statistics of each channel that are given.
 array standardized(
     const GroupNormSpec& spec,
-    const GroupNormInputs& in,
+    const NormInputs& in,
     const array& x,
     mx::Stream s) {
-  auto d = mx::subtract(x, as_float(*in.mean, s), s);
-  return mx::multiply(d, root(spec, as_float(*in.variance, s), s), s);
+  auto d = mx::subtract(x, as_float(*in[kMean], s), s);
+  return mx::multiply(d, root(spec, as_float(*in[kVariance], s), s), s);
 }
 
 } // namespace
 
 Arrays GroupNorm::fallback(const Arrays& inputs, mx::Stream s) const {
-  GroupNormInputs in(spec, inputs.data());
-  auto y = as_float(in.x, s);
+  NormInputs in(spec.operands, inputs.data());
+  auto y = as_float(in.x(), s);
   Arrays statistics;
-  if (spec.running) {
+  if (spec.running()) {
     y = standardized(spec, in, y, s);
   } else {
-    auto axes = group_axes(spec, in.x);
+    auto axes = group_axes(spec, in.x());
     auto mean_of = [&](const array& a) { return group_mean(axes, a, s); };
     auto d = split(spec, y, s);
     // Of a large mean the rounded one is not enough.
@@ -93,11 +93,11 @@ Arrays GroupNorm::fallback(const Arrays& inputs, mx::Stream s) const {
       statistics.push_back(mx::squeeze(a, axes, s));
     }
   }
-  if (in.weight) {
-    y = mx::multiply(y, as_float(*in.weight, s), s);
+  if (in[kWeight]) {
+    y = mx::multiply(y, as_float(*in[kWeight], s), s);
   }
-  if (in.bias) {
-    y = mx::add(y, as_float(*in.bias, s), s);
+  if (in[kBias]) {
+    y = mx::add(y, as_float(*in[kBias], s), s);
   }
   if (spec.activation != Activation::None) {
     y = activated(spec.activation, y, s);
@@ -110,14 +110,14 @@ Arrays GroupNorm::fallback(const Arrays& inputs, mx::Stream s) const {
 Arrays GroupNormVJP::fallback(const Arrays& inputs, mx::Stream s) const {
   const auto& vjp = this->spec;
   const auto& spec = vjp.norm;
-  GroupNormInputs in(spec, inputs.data());
-  auto x = as_float(in.x, s);
+  NormInputs in(spec.operands, inputs.data());
+  auto x = as_float(in.x(), s);
   auto g = as_float(inputs.back(), s);
-  auto axes = group_axes(spec, in.x);
+  auto axes = group_axes(spec, in.x());
   OptionalArray n, rstd; // rstd: as x when it is split, or of each channel
-  if (spec.running) {
+  if (spec.running()) {
     n = standardized(spec, in, x, s);
-    rstd = root(spec, as_float(*in.variance, s), s);
+    rstd = root(spec, as_float(*in[kVariance], s), s);
   } else {
     const auto* statistics = &inputs[inputs.size() - 4];
     auto statistic = [&](int i) {
@@ -130,18 +130,18 @@ Arrays GroupNormVJP::fallback(const Arrays& inputs, mx::Stream s) const {
   }
   if (spec.activation != Activation::None) {
     auto z = *n;
-    if (in.weight) {
-      z = mx::multiply(z, as_float(*in.weight, s), s);
+    if (in[kWeight]) {
+      z = mx::multiply(z, as_float(*in[kWeight], s), s);
     }
-    if (in.bias) {
-      z = mx::add(z, as_float(*in.bias, s), s);
+    if (in[kBias]) {
+      z = mx::add(z, as_float(*in[kBias], s), s);
     }
     g = mx::multiply(g, slope(spec.activation, z, s), s);
   }
   Arrays gradients;
   if (vjp.input) {
-    auto wg = in.weight ? mx::multiply(g, as_float(*in.weight, s), s) : g;
-    if (spec.running) {
+    auto wg = in[kWeight] ? mx::multiply(g, as_float(*in[kWeight], s), s) : g;
+    if (spec.running()) {
       wg = mx::multiply(wg, *rstd, s);
     } else {
       auto mean_of = [&](const array& a) { return group_mean(axes, a, s); };
@@ -152,10 +152,10 @@ Arrays GroupNormVJP::fallback(const Arrays& inputs, mx::Stream s) const {
       d = mx::subtract(d, mx::multiply(along, of_root, s), s);
       wg = joined(spec, mx::multiply(d, *rstd, s), s);
     }
-    gradients.push_back(mx::astype(wg, in.x.dtype(), s));
+    gradients.push_back(mx::astype(wg, in.x().dtype(), s));
   }
   if (vjp.sums) {
-    auto positions = position_axes(spec, in.x);
+    auto positions = position_axes(spec, in.x());
     for (const auto& a : {g, mx::multiply(g, *n, s)}) {
       auto sums = sum_over(a, positions, /* keepdims= */ false, s);
       gradients.push_back(mx::astype(sums, vjp.sums_dtype, s));

@@ -20,16 +20,11 @@ namespace {
 
 void check_parameters(const GroupNormSpec& spec, const Arrays& inputs) {
   const auto& x = inputs[0];
-  GroupNormInputs in(spec, inputs.data());
-  auto check = [&](const char* parameter, const array* a) {
-    if (a) {
-      check_vector("group_norm", parameter, *a, x);
-    }
-  };
-  check("weight", in.weight);
-  check("bias", in.bias);
-  check("mean", in.mean);
-  check("var", in.variance);
+  NormInputs in(spec.operands, inputs.data());
+  for (auto operand : spec.operands.without({kX})) {
+    auto* argument = kOperandTraits[operand].name;
+    check_vector("group_norm", argument, *in[operand], x);
+  }
   if (spec.groups && x.shape(-1) % spec.groups != 0) {
     refuse("group_norm", "num_groups must divide the number of channels.");
   }
@@ -58,7 +53,8 @@ mx::Dtype sums_dtype_of(
     if (i == 0) {
       continue;
     }
-    bool is_sum = i <= spec.weight + spec.bias;
+    auto operand = spec.operands.at(i);
+    bool is_sum = operand == kWeight || operand == kBias;
     if (!is_sum || (dtype && *dtype != primals[i].dtype())) {
       return mx::float32;
     }
@@ -69,15 +65,8 @@ mx::Dtype sums_dtype_of(
 
 // What specializes the kernels of both.
 void append_flags(const GroupNormSpec& spec, std::vector<int64_t>& numbers) {
-  for (auto flag :
-       {spec.weight,
-        spec.bias,
-        spec.running,
-        spec.strided,
-        spec.one_channel_each()}) {
-    numbers.push_back(flag);
-  }
-  numbers.push_back(static_cast<int64_t>(spec.activation));
+  spec.append_key(numbers);
+  numbers.insert(numbers.end(), {spec.strided, spec.one_channel_each()});
 }
 
 // The sizes of a sample on which kernels depend.
@@ -160,15 +149,15 @@ Arrays samples_of(
     const Arrays& inputs,
     mx::Stream s) {
   Arrays few;
-  for (int i = 0; i <= spec.n_parameters(); ++i) {
+  for (auto operand : spec.operands) {
+    int i = few.size();
     auto values = self_check::values(
-        i == 0 ? x : mx::Shape{x.back()},
+        operand == kX ? x : mx::Shape{x.back()},
         inputs[i].dtype(),
         17 * i + 1,
         false,
         s);
-    bool variance = spec.running && i == spec.n_parameters();
-    few.push_back(variance ? mx::square(values, s) : values);
+    few.push_back(operand == kVariance ? mx::square(values, s) : values);
   }
   return few;
 }
@@ -194,7 +183,7 @@ std::vector<int64_t> kernels_of(
     mx::Stream s) {
   auto [channels, positions, groups] = sizes;
   std::vector<int64_t> numbers{sizes.alignment()};
-  if (spec.running) {
+  if (spec.running()) {
     return numbers;
   }
   auto held = HeldGeometry::choose(
@@ -255,7 +244,7 @@ Arrays GroupNorm::vjp(
   if (of_statistics) {
     return Op::vjp(primals, cotangents, argnums, outputs, s);
   }
-  GroupNormInputs in(spec, primals.data());
+  NormInputs in(spec.operands, primals.data());
   GroupNormVJPSpec vjp{.norm = spec};
   for (int i : argnums) {
     (i == 0 ? vjp.input : vjp.sums) = true;
@@ -283,16 +272,17 @@ Arrays GroupNorm::vjp(
       gradients.push_back(results[0]);
       continue;
     }
-    auto gradient = primal == in.weight ? *of_weight : *of_bias;
-    if (primal == in.mean || primal == in.variance) {
-      auto variance = mx::astype(*in.variance, mx::float32, s);
+    auto gradient = primal == in[kWeight] ? *of_weight : *of_bias;
+    if (primal == in[kMean] || primal == in[kVariance]) {
+      auto variance = mx::astype(*in[kVariance], mx::float32, s);
       auto square = mx::reciprocal(mx::add(variance, array(spec.eps), s), s);
-      auto by = primal == in.mean ? mx::negative(mx::sqrt(square, s), s)
-                                  : mx::multiply(square, array(-0.5f), s);
-      gradient = mx::multiply(primal == in.mean ? *of_bias : *of_weight, by, s);
-      if (in.weight) {
+      auto by = primal == in[kMean] ? mx::negative(mx::sqrt(square, s), s)
+                                    : mx::multiply(square, array(-0.5f), s);
+      gradient =
+          mx::multiply(primal == in[kMean] ? *of_bias : *of_weight, by, s);
+      if (in[kWeight]) {
         gradient =
-            mx::multiply(gradient, mx::astype(*in.weight, mx::float32, s), s);
+            mx::multiply(gradient, mx::astype(*in[kWeight], mx::float32, s), s);
       }
     }
     gradients.push_back(mx::astype(gradient, primal->dtype(), s));
@@ -373,7 +363,7 @@ Arrays GroupNormVJP::sample(const Arrays& inputs, mx::Stream s) const {
   auto norm = like(spec.norm, sizes);
   auto arrays = samples_of(norm, shape_of(sizes), inputs, s);
   auto x = arrays[0];
-  if (!norm.running) {
+  if (!norm.running()) {
     auto outputs = GroupNorm(norm, x.dtype()).fallback(arrays, s);
     arrays.insert(arrays.end(), outputs.begin() + 1, outputs.end());
   }
@@ -387,12 +377,12 @@ Call<OpPtr> GroupNormVJP::batched(
     const Arrays& inputs,
     const std::vector<int>& axes,
     mx::Stream s) const {
-  int parameters = spec.norm.n_parameters();
+  int of_norm = spec.norm.n_inputs();
   bool all = axes[0] >= 0;
-  for (size_t i = 1 + parameters; i < axes.size(); ++i) {
+  for (size_t i = of_norm; i < axes.size(); ++i) {
     all = all && axes[i] >= 0;
   }
-  if (!all || any_batched(axes, 1, 1 + parameters)) {
+  if (!all || any_batched(axes, 1, of_norm)) {
     return {};
   }
   auto op = *this;

@@ -4,6 +4,7 @@
 
 #include "csrc/common/checks.h"
 #include "csrc/group_norm/group_norm.h"
+#include "csrc/norm/checks.h"
 
 namespace mlx_norms {
 
@@ -14,30 +15,25 @@ Arrays normalize(
     const char* op,
     GroupNormSpec spec,
     const GroupNormArguments& a,
-    const Arrays& running = {}) {
+    bool running = false) {
   const auto& x = *a.x;
-  Arrays inputs{x};
-  for (auto* parameter : {a.weight, a.bias}) {
-    if (parameter) {
-      auto* name = parameter == a.weight ? "weight" : "bias";
-      check_vector(op, name, *parameter, x);
-      inputs.push_back(*parameter);
-    }
+  NormInputs in{{kX, &x}, {kWeight, a.weight}, {kBias, a.bias}};
+  for (auto operand : in.present().without({kX})) {
+    check_vector(op, kOperandTraits[operand].name, *in[operand], x);
   }
-  if (!(a.eps >= 0)) {
-    refuse(op, "eps must not be negative but is " + text(a.eps) + ".");
+  if (running) {
+    in[kMean] = a.mean;
+    in[kVariance] = a.var;
   }
   if (a.dtype) {
     check_dtype(op, "dtype", *a.dtype);
   }
-  spec.eps = a.eps;
-  spec.weight = a.weight;
-  spec.bias = a.bias;
-  spec.running = !running.empty();
-  inputs.insert(inputs.end(), running.begin(), running.end());
+  static_cast<NormSpec&>(spec) =
+      spec_of(op, /* center= */ true, in, a.eps, /* weight_offset= */ 0.0f);
+  spec.activation = parse_activation(op, a.activation, {"silu", "gelu"});
   return make(
       GroupNorm(spec, a.dtype.value_or(x.dtype())),
-      std::move(inputs),
+      in.arrays(),
       mx::to_stream(a.stream));
 }
 
@@ -111,7 +107,6 @@ array group_norm(const GroupNormArguments& a) {
   GroupNormSpec spec;
   spec.groups = a.num_groups;
   spec.strided = !a.pytorch_compatible;
-  spec.activation = parse_activation(op, a.activation, {"silu", "gelu"});
   return normalize(op, spec, a)[0];
 }
 
@@ -149,12 +144,9 @@ Arrays batch_norm(const GroupNormArguments& a) {
         "shape " +
             text(x.shape()) + ".");
   }
-  GroupNormSpec spec{.sample_axes = 0};
-  Arrays running;
-  if (mean && !a.training) {
-    running = {*mean, *var};
-  }
-  auto outputs = normalize(op, spec, a, running);
+  GroupNormSpec spec;
+  spec.sample_axes = 0;
+  auto outputs = normalize(op, spec, a, /* running= */ mean && !a.training);
   if (!mean || !a.training) {
     return {outputs[0]};
   }

@@ -55,19 +55,19 @@ struct Parameters {
 
   // statistics: {mean, rest, variance}, or null
   Parameters(
-      const GroupNormInputs& in,
+      const NormInputs& in,
       const mx::array* statistics,
       int width,
       LaunchPlan& plan)
-      : weight(read_optional(in.weight, width, plan)),
-        bias(read_optional(in.bias, width, plan)),
+      : weight(read_optional(in[kWeight], width, plan)),
+        bias(read_optional(in[kBias], width, plan)),
         rest(statistics ? statistics + 1 : nullptr) {
     auto of = [&](const mx::array* given, int i) {
       return statistics ? Parameter({&statistics[i], kernels::kFloat32, {}})
                         : read_optional(given, width, plan);
     };
-    mean = of(in.mean, 0);
-    variance = of(in.variance, 2);
+    mean = of(in[kMean], 0);
+    variance = of(in[kVariance], 2);
   }
 };
 
@@ -139,7 +139,7 @@ std::optional<HeldGeometry> held_geometry(
     const Sizes& sizes,
     const mx::array& x,
     mx::Stream stream) {
-  if (spec.running) {
+  if (spec.running()) {
     return std::nullopt;
   }
   return HeldGeometry::choose(
@@ -157,13 +157,13 @@ void launch_held(
     const GroupNormSpec& spec,
     const Sizes& sizes,
     const HeldGeometry& geometry,
-    const GroupNormInputs& in,
+    const NormInputs& in,
     const Arrays& outputs) {
   using K = kernels::held_groups;
   int blocks = sizes.groups / geometry.groups;
-  auto x = read_rows(in.x, geometry.width, plan);
-  auto weight = read_optional(in.weight, geometry.width, plan);
-  auto bias = read_optional(in.bias, geometry.width, plan);
+  auto x = read_rows(in.x(), geometry.width, plan);
+  auto weight = read_optional(in[kWeight], geometry.width, plan);
+  auto bias = read_optional(in[kBias], geometry.width, plan);
   auto& launch = plan.launch({"held_groups", geometry.width, geometry.vectors});
   launch.set(K::whole, true);
   launch.set(K::no_tail, true);
@@ -171,8 +171,8 @@ void launch_held(
   launch.set(K::group_strided, spec.strided);
   launch.set(K::groups_differ, geometry.differ);
   launch.set(K::activation, static_cast<int>(spec.activation));
-  launch.set(K::has_weight, spec.weight);
-  launch.set(K::has_bias, spec.bias);
+  launch.set(K::has_weight, spec.has(kWeight));
+  launch.set(K::has_bias, spec.has(kBias));
   bind_rows(launch, K::y, &outputs[0], geometry.width);
   bind_rows(launch, K::x, x);
   bind_rows(launch, K::weight, weight);
@@ -192,7 +192,7 @@ void launch_held(
   launch.set(K::eps, spec.eps);
   launch.group[0] = geometry.threads();
   launch.groups[0] = sizes.samples * blocks;
-  int words = geometry.vectors * geometry.width * in.x.itemsize() / 4;
+  int words = geometry.vectors * geometry.width * in.x().itemsize() / 4;
   // As many as without spills: statistics of each channel and some activations
   // take more registers.
   bool few_registers = !geometry.differ &&
@@ -310,24 +310,24 @@ LaunchPlan GroupNorm::plan(
     const Arrays& outputs,
     mx::Stream stream) const {
   LaunchPlan plan(stream);
-  GroupNormInputs in(spec, inputs.data());
+  NormInputs in(spec.operands, inputs.data());
   // Nobody reads the statistics of groups without channels.
-  bool none = outputs.back().size() == 0 || in.x.shape(-1) == 0;
+  bool none = outputs.back().size() == 0 || in.x().shape(-1) == 0;
   if (outputs[0].size() == 0 && none) {
     return plan;
   }
-  Sizes sizes(spec, in.x);
-  if (in.x.size() == 0) {
+  Sizes sizes(spec, in.x());
+  if (in.x().size() == 0) {
     launch_statistics(plan, spec, sizes, {sizes, plan}, outputs);
     return plan;
   }
   const auto& geometry = sizes.geometry;
-  if (auto held = held_geometry(spec, sizes, in.x, stream)) {
+  if (auto held = held_geometry(spec, sizes, in.x(), stream)) {
     launch_held(plan, spec, sizes, *held, in, outputs);
     return plan;
   }
-  auto x = read_rows(in.x, geometry.width, plan);
-  if (!spec.running) {
+  auto x = read_rows(in.x(), geometry.width, plan);
+  if (!spec.running()) {
     PartialStatistics partials(sizes, plan);
     {
       using K = kernels::group_partials;
@@ -341,12 +341,12 @@ LaunchPlan GroupNorm::plan(
     launch_statistics(plan, spec, sizes, partials, outputs);
   }
   Parameters parameters(
-      in, spec.running ? nullptr : &outputs[1], geometry.width, plan);
+      in, spec.running() ? nullptr : &outputs[1], geometry.width, plan);
   using K = kernels::group_normalize;
   auto& launch = launch_elements<K>(plan, "group_normalize", sizes, x);
   launch.threads_per_core = kForwardThreads;
   bind_parameters<K>(launch, spec, sizes, parameters);
-  launch.set(K::has_bias, spec.bias);
+  launch.set(K::has_bias, spec.has(kBias));
   bind_rows(launch, K::y, &outputs[0], geometry.width);
   return plan;
 }
@@ -358,12 +358,12 @@ LaunchPlan GroupNormVJP::plan(
   LaunchPlan plan(stream);
   const auto& vjp = this->spec;
   const auto& spec = vjp.norm;
-  GroupNormInputs in(spec, inputs.data());
-  if (in.x.size() == 0 && outputs.back().size() == 0) {
+  NormInputs in(spec.operands, inputs.data());
+  if (in.x().size() == 0 && outputs.back().size() == 0) {
     return plan;
   }
-  Sizes sizes(spec, in.x);
-  if (in.x.size() == 0) { // the sums, over no chunks
+  Sizes sizes(spec, in.x());
+  if (in.x().size() == 0) { // the sums, over no chunks
     const auto& none = plan.temporary({1}, mx::float32);
     ParameterSums sums{outputs[vjp.input], outputs[vjp.input + 1]};
     launch_sums(plan, spec, sizes, {}, {none, none}, sums, nullptr);
@@ -371,13 +371,13 @@ LaunchPlan GroupNormVJP::plan(
   }
   const auto& geometry = sizes.geometry;
   const auto& cotangent = inputs.back();
-  auto* statistics = spec.running ? nullptr : &inputs[inputs.size() - 4];
+  auto* statistics = spec.running() ? nullptr : &inputs[inputs.size() - 4];
   bool of_sums = vjp.takes_means();
-  bool at_once = vjp.input && vjp.sums && spec.running;
-  auto x = read_rows(in.x, geometry.width, plan);
+  bool at_once = vjp.input && vjp.sums && spec.running();
+  auto x = read_rows(in.x(), geometry.width, plan);
   auto g = read_rows(cotangent, geometry.width, plan);
   if (spec.activation == Activation::None) {
-    in.bias = nullptr; // only an activation's slope depends on it
+    in[kBias] = nullptr; // only an activation's slope depends on it
   }
   Parameters parameters(in, statistics, geometry.width, plan);
   const mx::array* group_means = nullptr;

@@ -244,12 +244,12 @@ void norm_small_groups(
     const Arrays& inputs,
     Arrays& outputs,
     mx::Stream stream) {
-  GroupNormInputs in(spec, inputs.data());
+  NormInputs in(spec.operands, inputs.data());
   SmallBlocks blocks(of);
-  DenseRows x(in.x);
+  DenseRows x(in.x());
   DenseRowsOut y{rows_out(outputs[0]), of.channels};
   int copies = x.in_place() && y.in_place() ? 0 : 2;
-  Parameter weight(in.weight), bias(in.bias);
+  Parameter weight(in[kWeight]), bias(in[kBias]);
   float* statistics[3];
   for (int i = 0; i < 3; ++i) {
     statistics[i] = outputs[1 + i].data<float>();
@@ -295,9 +295,9 @@ void vjp_of_small_groups(
     Arrays& outputs,
     mx::Stream stream) {
   const auto& norm = spec.norm;
-  GroupNormInputs in(norm, inputs.data());
+  NormInputs in(norm.operands, inputs.data());
   SmallBlocks blocks(of);
-  DenseRows x(in.x), g(inputs.back());
+  DenseRows x(in.x()), g(inputs.back());
   DenseRowsOut input{};
   if (spec.input) {
     input = {rows_out(outputs[0]), of.channels};
@@ -308,7 +308,7 @@ void vjp_of_small_groups(
   for (int i = 0; spec.sums && i < 2; ++i) {
     sums[i] = outputs[spec.input + i].data<float>();
   }
-  Parameter weight(in.weight), bias(in.bias);
+  Parameter weight(in[kWeight]), bias(in[kBias]);
   std::vector<DenseRows> given; // mean, rest and variance of each group
   for (int i = 0; i < 3; ++i) {
     given.emplace_back(inputs[inputs.size() - 4 + i]);

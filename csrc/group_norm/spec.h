@@ -2,58 +2,36 @@
 
 #pragma once
 
-#include "csrc/common/activation.h"
-#include "csrc/common/types.h"
-#include "mlx/mlx.h"
+#include "csrc/norm/spec.h"
 
 namespace mlx_norms {
 
 // A norm of x, [samples, positions..., channels], with statistics over all
 // positions of a group of channels of a sample: group norm; instance norm, with
-// groups of one channel; batch norm, without axes of samples.
-struct GroupNormSpec {
-  bool weight = false;
-  bool bias = false;
-  bool running = false; // statistics are given, one of each channel
+// groups of one channel; batch norm, without axes of samples. It subtracts the
+// mean and rounds once. Parameters have the shape [channels], and so have
+// statistics that are given, as operands.
+struct GroupNormSpec : NormSpec {
   bool strided = false; // channel c is in group c % groups, else they adjoin
   int groups = 0;       // 0: as many as channels
   int sample_axes = 1;  // of x, its first ones; others are of positions
-  Activation activation = Activation::None;
-  float eps = 1e-5f;
 
   bool operator==(const GroupNormSpec&) const = default;
 
+  bool running() const {
+    return has(kMean);
+  }
   bool one_channel_each() const {
     return groups == 0;
   }
   int groups_of(const mx::array& x) const {
     return groups ? groups : x.shape(-1);
   }
-  // {x, [weight], [bias], [mean, variance]}
-  int n_parameters() const {
-    return weight + bias + 2 * running;
-  }
   // {normalized, [mean, rest, variance]}: the mean in two parts, which are
   // added up, and the variance, in float32, of shape [samples..., groups].
   int n_outputs() const {
-    return running ? 1 : 4;
+    return running() ? 1 : 4;
   }
-};
-
-// Parameters have the shape [channels]. Null: absent.
-struct GroupNormInputs {
-  const mx::array& x;
-  const mx::array* weight;
-  const mx::array* bias;
-  const mx::array* mean;
-  const mx::array* variance;
-
-  GroupNormInputs(const GroupNormSpec& spec, const mx::array* first)
-      : x(*first++),
-        weight(spec.weight ? first++ : nullptr),
-        bias(spec.bias ? first++ : nullptr),
-        mean(spec.running ? first++ : nullptr),
-        variance(spec.running ? first++ : nullptr) {}
 };
 
 // The gradients of a norm: {[of x], [bias sums, weight sums]}. Sums have the
@@ -69,7 +47,7 @@ struct GroupNormVJPSpec {
 
   // Whether x's gradient depends on the means of g w and g w n.
   bool takes_means() const {
-    return input && !norm.running;
+    return input && !norm.running();
   }
   // Whether a GPU's launch of so many chunks has all sums.
   bool sums_at_once(int chunks, int of_group) const {

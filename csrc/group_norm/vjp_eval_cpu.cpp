@@ -173,7 +173,7 @@ class VJPWork final : public GroupWork {
     job.rows = count;
     job.x = from(given[0], some.first);
     job.cotangent = from(given[1], some.first);
-    job.mean = some.row(kMean);
+    job.mean = some.row(kMeans);
     job.rstd = some.row(kRstd);
     job.shift = some.row(kOffset);
     job.weight = weight_.data() + some.first;
@@ -201,8 +201,8 @@ void GroupNormVJP::eval_cpu(
     Arrays& outputs,
     mx::Stream stream) const {
   const auto& norm = spec.norm;
-  GroupNormInputs in(norm, inputs.data());
-  bool empty = in.x.size() == 0;
+  NormInputs in(norm.operands, inputs.data());
+  bool empty = in.x().size() == 0;
   float* sums[2] = {};
   for (int i = 0; spec.sums && i < 2; ++i) {
     auto& out = outputs[spec.input + i];
@@ -214,21 +214,21 @@ void GroupNormVJP::eval_cpu(
   if (empty) {
     return;
   }
-  auto of = geometry_of(norm, in.x);
-  if (!norm.running && are_small_groups(of)) {
+  auto of = geometry_of(norm, in.x());
+  if (!norm.running() && are_small_groups(of)) {
     return vjp_of_small_groups(spec, of, inputs, outputs, stream);
   }
   // Forward's statistics, of each sample, or those given for all.
   auto statistic = [&](int i, const array* given) {
-    return Parameter(norm.running ? given : &inputs[inputs.size() - 4 + i]);
+    return Parameter(norm.running() ? given : &inputs[inputs.size() - 4 + i]);
   };
   VJPArrays arrays{
-      GroupRows({&in.x, &inputs.back()}, spec.input ? &outputs[0] : nullptr),
-      Parameter(in.weight),
-      Parameter(in.bias),
-      statistic(0, in.mean),
+      GroupRows({&in.x(), &inputs.back()}, spec.input ? &outputs[0] : nullptr),
+      Parameter(in[kWeight]),
+      Parameter(in[kBias]),
+      statistic(0, in[kMean]),
       statistic(1, nullptr),
-      statistic(2, in.variance),
+      statistic(2, in[kVariance]),
       spec.input ? rows_out(outputs[0]) : RowsOut(),
       {sums[0], sums[1]}};
   mx::cpu::get_command_encoder(stream).dispatch(

@@ -15,6 +15,8 @@ enum Operand {
   kPostWeight,
   kWeight,
   kBias,
+  kMean, // of each channel, with its variance
+  kVariance,
   kScale,
   kShift,
   kFactor,
@@ -22,6 +24,6 @@ enum Operand {
   kCotangent,
   kSumCotangent
 };
-static constexpr int kOperands = 12;
+static constexpr int kOperands = 14;
 
 } // namespace mlx_norms

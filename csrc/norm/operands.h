@@ -34,6 +34,8 @@ constexpr OperandTraits kOperandTraits[kOperands] = {
     {"post_weight", OperandKind::Vector},
     {"weight", OperandKind::Vector},
     {"bias", OperandKind::Vector},
+    {"mean", OperandKind::Vector},
+    {"var", OperandKind::Vector},
     {"scale", OperandKind::Broadcast},
     {"shift", OperandKind::Broadcast},
     {"factor", OperandKind::Broadcast},

@@ -19,19 +19,12 @@ void set_inputs(NormCall& call, const array* first) {
 }
 
 std::optional<NormCall> of_groups(const GroupNorm& op, const array& output) {
-  const auto& in = output.inputs();
   if (op.spec.one_channel_each()) {
     return std::nullopt;
   }
-  NormCall call{
-      {.activation = op.spec.activation},
-      op.dtypes[0],
-      output.primitive().stream()};
+  NormCall call{op.spec, op.dtypes[0], output.primitive().stream()};
   call.groups = op.spec;
-  call.spec.operands.set(kWeight, op.spec.weight);
-  call.spec.operands.set(kBias, op.spec.bias);
-  set_inputs(call, in.data());
-  call.running = {in.begin() + call.spec.n_inputs(), in.end()};
+  set_inputs(call, output.inputs().data());
   return call;
 }
 
@@ -98,7 +91,6 @@ Arrays NormCall::inputs() const {
   for (auto operand : spec.operands) {
     arrays.push_back(*in[operand]);
   }
-  arrays.insert(arrays.end(), running.begin(), running.end());
   return arrays;
 }
 
@@ -114,9 +106,8 @@ Arrays NormCall::statistics() const {
 std::optional<Made> NormCall::made() const {
   if (groups) {
     auto of = *groups;
-    of.weight = spec.has(kWeight);
-    of.bias = spec.has(kBias);
-    of.activation = spec.activation;
+    static_cast<NormSpec&>(of) = spec;
+    of.rounding = Rounding::Late;
     return made_of(shared(GroupNorm(of, dtype)), inputs(), stream);
   }
   if (axis != -1) {

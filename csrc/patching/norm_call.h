@@ -23,7 +23,6 @@ struct NormCall {
   PerOperand<OptionalArray> in = {};
   int axis = -1; // of x
   std::optional<GroupNormSpec> groups = {};
-  Arrays running = {}; // statistics, of groups
   // Of a pending node of ours or, on a GPU, of MLX's; nullopt: it is none, or
   // has a multiplier, another norm first, several tensors, or statistics of
   // each channel.

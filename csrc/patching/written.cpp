@@ -125,7 +125,7 @@ std::optional<WrittenNorm> norm_of(
     if (!groups || !spec.center) {
       return std::nullopt;
     }
-    call.groups = GroupNormSpec{.groups = *groups, .eps = spec.eps};
+    call.groups.emplace().groups = *groups;
   }
   for (const auto& [operand, vector] :
        {std::pair(kWeight, value.weight), {kBias, value.bias}}) {

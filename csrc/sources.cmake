@@ -41,8 +41,8 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/matmul/product.cpp
     csrc/matmul/self_check.cpp
     csrc/norm/batched.cpp
-    csrc/norm/channels/channel_norm.cpp
     csrc/norm/channels/checks.cpp
+    csrc/norm/channels/few_places.cpp
     csrc/norm/channels/geometry.cpp
     csrc/norm/channels/plan.cpp
     csrc/norm/checks.cpp

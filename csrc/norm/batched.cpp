@@ -57,7 +57,7 @@ Arrays Norm::mapped(
   if (mapped_parameters) {
     // The kernel accepts one weight, so each example's is applied after it.
     auto split = [&](const Arrays& in) {
-      if (spec.norm_first) {
+      if (spec.norm_first || spec.axis != -1) {
         return steps(in, s);
       }
       Arrays outputs;
@@ -125,7 +125,8 @@ Arrays NormVJP::mapped(
   bool weight_batched = has_weight && (axes[1] >= 0 || inputs[1].ndim() > 2);
   if (weight_batched || wanted.has_any({kWeight, kBias})) {
     auto split = [&](const Arrays& in) {
-      return norm.has(kGate) ? fallback(in, s) : split_norm_vjp(*this, in, s);
+      return norm.has(kGate) || norm.axis != -1 ? fallback(in, s)
+                                                : split_norm_vjp(*this, in, s);
     };
     return mx::vmap(Function(split), axes)(inputs);
   }

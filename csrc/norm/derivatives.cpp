@@ -216,7 +216,7 @@ Arrays Norm::jvp(
     const Arrays& tangents,
     const std::vector<int>& argnums,
     mx::Stream s) const {
-  if (spec.is_gated() || spec.norm_first) {
+  if (spec.is_gated() || spec.norm_first || spec.axis != -1) {
     auto f = [&](const Arrays& inputs) { return steps(inputs, s); };
     return jvp_of(f, primals, tangents, argnums);
   }

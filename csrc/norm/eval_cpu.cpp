@@ -1,6 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include "csrc/cpu/row_blocks.h"
+#include "csrc/norm/channels/channels.h"
 #include "csrc/norm/cpu_parameters.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"
@@ -89,6 +90,9 @@ void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const {
   if (spec.norm_first) {
     return eval_norm_add_norm(spec, {spec.operands, inputs.data()}, outputs, s);
   }
+  if (spec.axis != -1) {
+    return eval_channels(spec, {spec.operands, inputs.data()}, outputs[0], s);
+  }
   for_each_tensor([&](const Tensor& tensor) {
     eval_tensor(tensor.spec, tensor.in(inputs), &outputs[tensor.output], s);
   });
@@ -96,6 +100,9 @@ void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const {
 
 void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream stream)
     const {
+  if (norm.axis != -1) {
+    return eval_channels_vjp(*this, inputs, outputs, stream);
+  }
   NormInputs in(norm.operands, inputs.data());
   const auto& x = in.x();
   OperandRows rows(in, norm.operands.without({kWeight}));

@@ -209,11 +209,37 @@ array zero_where_saturated(const array& a, const array& s, mx::Stream stream) {
   return mx::where(saturated, array(0, a.dtype()), a, stream);
 }
 
+namespace {
+
+// The same norm of rows.
+NormSpec of_rows(NormSpec spec) {
+  spec.axis = -1;
+  return spec;
+}
+
+array as_rows(const array& a, int axis, mx::Stream s) {
+  return mx::moveaxis(a, axis, -1, s);
+}
+
+array from_rows(const array& a, int axis, mx::Stream s) {
+  return mx::contiguous(
+      mx::moveaxis(a, -1, axis, s), /* allow_col_major= */ false, s);
+}
+
+} // namespace
+
 Arrays fallback_norm(
     const NormSpec& spec,
     mx::Dtype dtype,
     const NormInputs& in,
     mx::Stream s) {
+  if (spec.axis != -1) {
+    auto rows = in;
+    auto x = as_rows(in.x(), spec.axis, s);
+    rows[kX] = &x;
+    auto y = fallback_norm(of_rows(spec), dtype, rows, s)[0];
+    return {from_rows(y, spec.axis, s)};
+  }
   auto x = spec.gate_first ? gated_input(spec, in, s) : in.x();
   if (spec.has(kResidual)) {
     x = sum_of(spec, in, s);
@@ -243,6 +269,18 @@ Gradients fallback_gradients(
     const NormInputs& in,
     Operands wanted,
     mx::Stream s) {
+  if (spec.axis != -1) {
+    auto rows = in;
+    auto x = as_rows(in.x(), spec.axis, s);
+    auto cotangent = as_rows(*in[kCotangent], spec.axis, s);
+    rows[kX] = &x;
+    rows[kCotangent] = &cotangent;
+    auto gradients = fallback_gradients(of_rows(spec), rows, wanted, s);
+    if (auto& of_x = gradients[kX]) {
+      of_x = from_rows(*of_x, spec.axis, s);
+    }
+    return gradients;
+  }
   const auto& x_or_sum = in.x();
   auto* weight = in[kWeight];
   auto x = as_float(x_or_sum, s);

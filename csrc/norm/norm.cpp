@@ -5,6 +5,8 @@
 #include "csrc/common/backend.h"
 #include "csrc/common/checks.h"
 #include "csrc/common/self_check.h"
+#include "csrc/norm/channels/channels.h"
+#include "csrc/norm/channels/checks.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/few_rows.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
@@ -39,6 +41,10 @@ const char* Norm::name() const {
   if (spec.norm_first) {
     return "mlx_norms::NormAddNorm";
   }
+  if (spec.axis != -1) {
+    return spec.center ? "mlx_norms::ChannelLayerNorm"
+                       : "mlx_norms::ChannelRMSNorm";
+  }
   if (spec.has(kResidual)) {
     return spec.center ? "mlx_norms::AddLayerNorm" : "mlx_norms::AddRMSNorm";
   }
@@ -54,6 +60,10 @@ Donors Norm::donors(const Arrays& inputs, size_t i, mx::Stream) const {
 }
 
 void Norm::check(const Arrays& inputs) const {
+  if (spec.axis != -1) {
+    check_channels(name(), spec.axis, {spec.operands, inputs.data()});
+    return;
+  }
   for_each_tensor([&](const Tensor& tensor) {
     auto* a = &inputs[tensor.input];
     const auto& x = *a++;
@@ -74,6 +84,9 @@ void Norm::check(const Arrays& inputs) const {
 }
 
 bool Norm::is_empty(const Arrays& inputs) const {
+  if (spec.axis != -1) {
+    return Op::is_empty(inputs);
+  }
   bool empty = true; // all of them
   for_each_tensor([&](const Tensor& tensor) {
     empty &= inputs[tensor.input].shape(-1) == 0;
@@ -107,6 +120,11 @@ void Norm::append_key(
     const Arrays& inputs,
     mx::Stream,
     std::vector<int64_t>& numbers) const {
+  if (spec.axis != -1) {
+    spec.append_key(numbers);
+    append_columns(inputs[0], spec.axis, numbers);
+    return;
+  }
   for_each_tensor([&](const Tensor& tensor) {
     tensor.spec.append_key(numbers);
     append_ways(tensor.inputs_of(inputs), tensor.spec.operands, numbers);
@@ -124,6 +142,9 @@ OpPtr Norm::sampled(const Arrays&, mx::Stream) const {
 }
 
 Arrays Norm::sample(const Arrays& inputs, mx::Stream s) const {
+  if (spec.axis != -1) {
+    return few_places(inputs, spec.axis, 4, s);
+  }
   Arrays few;
   for_each_tensor([&](const Tensor& tensor) {
     auto given = tensor.inputs_of(inputs);

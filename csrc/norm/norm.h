@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The norms over the last axis, and their gradients.
+// The norms over the last axis or another one, and their gradients.
 
 #pragma once
 
@@ -127,9 +127,7 @@ struct NormVJP : OpOf<NormVJP> {
   void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s)
       const override;
 
-  bool is_empty(const Arrays& inputs) const override {
-    return inputs[0].shape(-1) == 0;
-  }
+  bool is_empty(const Arrays& inputs) const override;
   void append_key(
       const Arrays& inputs,
       mx::Stream s,
@@ -155,14 +153,6 @@ struct NormVJP : OpOf<NormVJP> {
 // The inputs have been checked.
 Arrays make_norm(
     const NormSpec& spec,
-    mx::Dtype dtype,
-    Arrays inputs,
-    mx::Stream stream);
-
-// The same over an axis that is not the last one, counted from the end.
-array make_channel_norm(
-    const NormSpec& spec,
-    int axis,
     mx::Dtype dtype,
     Arrays inputs,
     mx::Stream stream);

@@ -1,6 +1,8 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include "csrc/common/checks.h"
+#include "csrc/norm/channels/channels.h"
+#include "csrc/norm/channels/checks.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/few_rows.h"
 #include "csrc/norm/norm.h"
@@ -17,7 +19,7 @@ mx::Shape NormVJP::shape(const Arrays& inputs, size_t i) const {
   }
   return operand == kWeight || (weight && weight->ndim() > 1)
       ? weight->shape()
-      : mx::Shape{in.x().shape(-1)};
+      : mx::Shape{in.x().shape(norm.axis)};
 }
 
 Donors NormVJP::donors(const Arrays& inputs, size_t i, mx::Stream s) const {
@@ -30,13 +32,19 @@ Donors NormVJP::donors(const Arrays& inputs, size_t i, mx::Stream s) const {
                        : Donors{in[kGate]};
 }
 
+bool NormVJP::is_empty(const Arrays& inputs) const {
+  return norm.axis == -1 ? inputs[0].shape(-1) == 0 : Op::is_empty(inputs);
+}
+
 void NormVJP::check(const Arrays& inputs) const {
   NormInputs in(norm.operands, inputs.data());
   for (auto operand : norm.operands.without({kX, kWeight})) {
     auto* argument = kOperandTraits[operand].name;
     check_same_shape(name(), argument, *in[operand], in.x());
   }
-  if (auto* weight = in[kWeight]) {
+  if (norm.axis != -1) {
+    check_channels(name(), norm.axis, in);
+  } else if (auto* weight = in[kWeight]) {
     check_broadcasts(name(), "weight", *weight, in.x());
     if (!row_groups(weight->shape(), in.x().shape())) {
       refuse(
@@ -57,6 +65,11 @@ void NormVJP::append_key(
     mx::Stream s,
     std::vector<int64_t>& numbers) const {
   norm.append_key(numbers);
+  if (norm.axis != -1) {
+    append_columns(inputs[0], norm.axis, numbers);
+    numbers.push_back(wanted.bits());
+    return;
+  }
   append_ways(inputs, norm.operands, numbers);
   numbers.insert(
       numbers.end(),
@@ -70,6 +83,9 @@ OpPtr NormVJP::sampled(const Arrays&, mx::Stream) const {
 // Of so many rows that parameters' gradients add up several partial sums,
 // unless one loop has all of each group.
 Arrays NormVJP::sample(const Arrays& inputs, mx::Stream s) const {
+  if (norm.axis != -1) {
+    return few_places(inputs, norm.axis, 6, s);
+  }
   int length = inputs[0].shape(-1);
   mx::Shape x{2, stores_gradients(inputs, s) ? 2 : 10, 2, length};
   auto few = few_rows(inputs, norm.operands, x, /* large= */ false, s);
@@ -82,8 +98,9 @@ Arrays NormVJP::sample(const Arrays& inputs, mx::Stream s) const {
 RowGroups NormVJP::groups_of(const Arrays& inputs) const {
   NormInputs in(norm.operands, inputs.data());
   auto* weight = in[kWeight];
-  return weight ? *row_groups(weight->shape(), in.x().shape())
-                : RowGroups{1, false};
+  return weight && norm.axis == -1
+      ? *row_groups(weight->shape(), in.x().shape())
+      : RowGroups{1, false};
 }
 
 Gradients norm_gradients(

@@ -161,8 +161,8 @@ Arrays normalize(const char* op, bool center, const NormArguments& a) {
   if (channels) {
     check_channels(op, channels, in);
     auto spec = make_spec(op, center, in, a);
-    return {
-        make_channel_norm(spec, channels, dtype_of(a), in.arrays(), stream)};
+    spec.axis = channels;
+    return make_norm(spec, dtype_of(a), in.arrays(), stream);
   }
   if (a.num_groups != 1) {
     return {normalize_groups(op, in, a, stream)};

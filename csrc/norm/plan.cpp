@@ -6,6 +6,7 @@
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/launch_plan.h"
 #include "csrc/gpu/rows.h"
+#include "csrc/norm/channels/channels.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/together.h"
@@ -140,6 +141,10 @@ LaunchPlan Norm::plan(
     const Arrays& inputs,
     const Arrays& outputs,
     mx::Stream stream) const {
+  if (spec.axis != -1) {
+    return plan_channels(
+        spec, {spec.operands, inputs.data()}, outputs[0], stream);
+  }
   LaunchPlan plan(stream);
   if (others.empty() && !spec.is_multiplied()) {
     if (inputs[0].size() > 0) {

@@ -51,6 +51,7 @@ void NormSpec::append_key(std::vector<int64_t>& numbers) const {
   numbers.insert(
       numbers.end(),
       {operands.bits(),
+       axis != -1,
        center,
        l2,
        eps_bounds,
@@ -68,6 +69,7 @@ void NormSpec::append_key(std::vector<int64_t>& numbers) const {
 
 NormSpec NormSpec::flags() const {
   auto spec = *this;
+  spec.axis = axis == -1 ? -1 : -2;
   spec.eps = 1e-5f;
   spec.weight_offset = weight_offset != 0.0f ? 1.0f : 0.0f;
   spec.number = number != 1.0f ? 0.75f : 1.0f;

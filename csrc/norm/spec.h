@@ -42,8 +42,9 @@ enum class Rounding { Early, Late };
 // With a residual s is an output, too.
 struct NormSpec {
   Operands operands{kX};
-  bool center = false;     // subtract the mean: LayerNorm, else RMSNorm
-  bool l2 = false;         // the sum of squares instead of their mean
+  int axis = -1;       // of x, from the end, so that others may be put before
+  bool center = false; // subtract the mean: LayerNorm, else RMSNorm
+  bool l2 = false;     // the sum of squares instead of their mean
   bool eps_bounds = false; // of the root, instead of being added under it
   Number number = 1.0f;    // in place of a factor, in x's dtype
   // (residual + x) * factor, an array of one element, rounded at both steps.
@@ -66,8 +67,8 @@ struct NormSpec {
   // Whether it is one of RMSNorm and LayerNorm with no more than the options
   // that mx.fast, a sum and a float16 clamp have.
   bool is_basic() const {
-    return is_of_mean_and_eps() && !norm_first && !is_modulated() &&
-        !is_factored() && !is_gated() && !is_multiplied();
+    return axis == -1 && is_of_mean_and_eps() && !norm_first &&
+        !is_modulated() && !is_factored() && !is_gated() && !is_multiplied();
   }
   // Whether the root is that of a mean with eps added.
   bool is_of_mean_and_eps() const {

@@ -6,6 +6,7 @@
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/launch_plan.h"
 #include "csrc/gpu/rows.h"
+#include "csrc/norm/channels/channels.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/persistent_loops.h"
 #include "kernels/interface.h"
@@ -193,7 +194,8 @@ Launch columns_launch(const Backward& b) {
 } // namespace
 
 bool NormVJP::reads_rows_again(const array& x, mx::Stream stream) const {
-  if (backend_of(stream) == Backend::Cpu || !wanted.has_any({kWeight, kBias})) {
+  if (norm.axis != -1 || backend_of(stream) == Backend::Cpu ||
+      !wanted.has_any({kWeight, kBias})) {
     return false;
   }
   auto geometry = geometry_of(norm, x, stream);
@@ -217,6 +219,9 @@ LaunchPlan NormVJP::plan(
     const Arrays& inputs,
     const Arrays& outputs,
     mx::Stream stream) const {
+  if (norm.axis != -1) {
+    return plan_channels_vjp(*this, inputs, outputs, stream);
+  }
   LaunchPlan plan(stream);
   NormInputs in(norm.operands, inputs.data());
   const auto& x = in.x();

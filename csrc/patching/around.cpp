@@ -337,7 +337,7 @@ class Pass {
       }
     }
     if (!sums_alone_) {
-      for (const auto* a : graph_.all(Kind::OtherNorm) | std::views::reverse) {
+      for (const auto* a : graph_.all(Kind::GroupNorm) | std::views::reverse) {
         if (a->outputs()[0].id() == a->id() && !graph_.rewrite_of(*a)) {
           plan_norm(*a, {});
         }

@@ -11,7 +11,7 @@
 
 #include "csrc/common/outputs.h"
 #include "csrc/group_norm/group_norm.h"
-#include "csrc/norm/channels/channel_norm.h"
+#include "csrc/norm/norm.h"
 #include "csrc/rope/norm_rope.h"
 
 namespace mlx_norms {
@@ -48,8 +48,8 @@ class Kinds {
     if (type == typeid(Norm)) {
       return Kind::Norm;
     }
-    if (type == typeid(GroupNorm) || type == typeid(ChannelNorm)) {
-      return Kind::OtherNorm;
+    if (type == typeid(GroupNorm)) {
+      return Kind::GroupNorm;
     }
     std::string_view name = primitive.name();
     if (is_mlx_norm(name)) {

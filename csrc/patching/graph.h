@@ -19,7 +19,7 @@ namespace mlx_norms {
 enum class Kind : uint8_t {
   Other,
   Norm,
-  OtherNorm, // of groups, or over another axis
+  GroupNorm,
   Root,
   Rope,
   Product // quantized

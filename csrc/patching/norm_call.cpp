@@ -4,7 +4,6 @@
 
 #include "csrc/common/checks.h"
 #include "csrc/group_norm/group_norm.h"
-#include "csrc/norm/channels/channel_norm.h"
 #include "csrc/norm/norm.h"
 #include "mlx/fast_primitives.h"
 
@@ -76,12 +75,6 @@ std::optional<NormCall> NormCall::of(const array& output) {
     set_inputs(call, output.inputs().data());
     return call;
   }
-  if (auto* norm = op_of<ChannelNorm>(output)) {
-    NormCall call{norm->spec, norm->dtypes[0], output.primitive().stream()};
-    set_inputs(call, output.inputs().data());
-    call.axis = norm->axis;
-    return call;
-  }
   auto* norm = op_of<GroupNorm>(output);
   return norm ? of_groups(*norm, output) : std::nullopt;
 }
@@ -109,9 +102,6 @@ std::optional<Made> NormCall::made() const {
     static_cast<NormSpec&>(of) = spec;
     of.rounding = Rounding::Late;
     return made_of(shared(GroupNorm(of, dtype)), inputs(), stream);
-  }
-  if (axis != -1) {
-    return made_of(shared(ChannelNorm(spec, axis, dtype)), inputs(), stream);
   }
   auto arrays = inputs();
   return made_of(shared(Norm(spec, dtype, arrays)), arrays, stream);

@@ -21,7 +21,6 @@ struct NormCall {
   mx::Dtype dtype;
   mx::Stream stream;
   PerOperand<OptionalArray> in = {};
-  int axis = -1; // of x
   std::optional<GroupNormSpec> groups = {};
   // Of a pending node of ours or, on a GPU, of MLX's; nullopt: it is none, or
   // has a multiplier, another norm first, several tensors, or statistics of
@@ -29,7 +28,7 @@ struct NormCall {
   static std::optional<NormCall> of(const array& output);
 
   bool is_of_rows() const {
-    return axis == -1 && !groups && !spec.norm_first;
+    return spec.axis == -1 && !groups && !spec.norm_first;
   }
   const array& x() const {
     return *in[kX];

@@ -69,7 +69,7 @@ Prospects prospects_of(const Graph& graph) {
     return std::ranges::any_of(
         graph.all(kind), [&](const array* a) { return test(*a); });
   };
-  bool is_any = !graph.all(Kind::OtherNorm).empty() ||
+  bool is_any = !graph.all(Kind::GroupNorm).empty() ||
       any(Kind::Rope, is_rope_of_norm) || any(Kind::Root, may_be_root) ||
       may_stand_side_by_side(graph);
   Prospects found{is_any, is_any, {}};

@@ -69,9 +69,9 @@ bool is_joinable(const array& a) {
     return false;
   }
   const auto& spec = norm->spec;
-  return !spec.center && !spec.is_modulated() && !spec.is_factored() &&
-      !spec.is_gated() && !spec.clamp && !spec.identity &&
-      spec.operands.without({kX, kWeight}).count() == 0;
+  return spec.axis == -1 && !spec.center && !spec.is_modulated() &&
+      !spec.is_factored() && !spec.is_gated() && !spec.clamp &&
+      !spec.identity && spec.operands.without({kX, kWeight}).count() == 0;
 }
 
 // Whether they have the same options but for a weight and a multiplier.

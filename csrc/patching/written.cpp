@@ -119,7 +119,7 @@ std::optional<WrittenNorm> norm_of(
   }
   call.set(kX, x);
   if (std::has_single_bit(value.of->axes)) {
-    call.axis = std::countr_zero(value.of->axes) - static_cast<int>(x.ndim());
+    spec.axis = std::countr_zero(value.of->axes) - static_cast<int>(x.ndim());
   } else {
     auto groups = groups_of(x, value.of->axes);
     if (!groups || !spec.center) {
@@ -133,8 +133,8 @@ std::optional<WrittenNorm> norm_of(
       continue;
     }
     const auto& parameter = parameters[vector->parameter];
-    bool fits = vector->axis_from_end == -call.axis &&
-        static_cast<int>(parameter.size()) == x.shape(call.axis) &&
+    bool fits = vector->axis_from_end == -spec.axis &&
+        static_cast<int>(parameter.size()) == x.shape(spec.axis) &&
         takes_dtype(parameter.dtype());
     if (!fits) {
       return std::nullopt;

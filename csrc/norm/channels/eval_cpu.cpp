@@ -4,10 +4,9 @@
 #include <memory>
 
 #include "csrc/cpu/row_blocks.h"
-#include "csrc/norm/channels/channel_norm.h"
+#include "csrc/norm/channels/channels.h"
 #include "csrc/norm/channels/geometry.h"
 #include "csrc/norm/cpu_parameters.h"
-#include "csrc/norm/norm.h"
 #include "csrc/op/node.h"
 #include "mlx/backend/cpu/encoder.h"
 
@@ -144,16 +143,16 @@ struct ColumnRuns {
 
 } // namespace
 
-void ChannelNorm::eval_cpu(
-    const Arrays& inputs,
-    Arrays& outputs,
-    mx::Stream stream) const {
-  NormInputs in(spec.operands, inputs.data());
-  ChannelArray x(in.x(), axis);
-  ColumnRuns of(in.x(), axis);
+void eval_channels(
+    const NormSpec& spec,
+    const NormInputs& in,
+    array& to,
+    mx::Stream stream) {
+  ChannelArray x(in.x(), spec.axis);
+  ColumnRuns of(in.x(), spec.axis);
   Parameter weight(in[kWeight], spec.weight_offset), bias(in[kBias], 0.0f);
-  auto out = rows_out(outputs[0]);
-  if (outputs[0].size() == 0) {
+  auto out = rows_out(to);
+  if (to.size() == 0) {
     return;
   }
   auto blocks = of.by_threads(of.count);
@@ -184,13 +183,16 @@ void ChannelNorm::eval_cpu(
       });
 }
 
-void ChannelNormVJP::eval_cpu(
+void eval_channels_vjp(
+    const NormVJP& op,
     const Arrays& inputs,
     Arrays& outputs,
-    mx::Stream stream) const {
+    mx::Stream stream) {
+  const auto& norm = op.norm;
+  auto wanted = op.wanted;
   NormInputs in(norm.operands, inputs.data());
-  ChannelArray s(in.x(), axis), cotangent(*in[kCotangent], axis);
-  ColumnRuns of(in.x(), axis);
+  ChannelArray s(in.x(), norm.axis), cotangent(*in[kCotangent], norm.axis);
+  ColumnRuns of(in.x(), norm.axis);
   Parameter weight(in[kWeight], norm.weight_offset);
   auto gradient = [&](Operand operand) {
     auto* out = wanted.find(operand, outputs.data());

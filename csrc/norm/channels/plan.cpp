@@ -7,9 +7,8 @@
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/launch_plan.h"
 #include "csrc/gpu/rows.h"
-#include "csrc/norm/channels/channel_norm.h"
+#include "csrc/norm/channels/channels.h"
 #include "csrc/norm/channels/geometry.h"
-#include "csrc/norm/norm.h"
 #include "csrc/norm/persistent_loops.h"
 #include "kernels/interface.h"
 
@@ -138,15 +137,15 @@ void bind_channels(
 
 } // namespace
 
-LaunchPlan ChannelNorm::plan(
-    const Arrays& inputs,
-    const Arrays& outputs,
-    mx::Stream stream) const {
+LaunchPlan plan_channels(
+    const NormSpec& spec,
+    const NormInputs& in,
+    const array& out,
+    mx::Stream stream) {
   using K = kernels::channel_norm;
   LaunchPlan plan(stream);
-  NormInputs in(spec.operands, inputs.data());
   const auto &given = in.x(), *weight = in[kWeight], *bias = in[kBias];
-  const auto& out = outputs[0];
+  int axis = spec.axis;
   if (out.size() == 0) {
     return plan;
   }
@@ -185,18 +184,21 @@ LaunchPlan ChannelNorm::plan(
   return plan;
 }
 
-LaunchPlan ChannelNormVJP::plan(
+LaunchPlan plan_channels_vjp(
+    const NormVJP& op,
     const Arrays& inputs,
     const Arrays& outputs,
-    mx::Stream stream) const {
+    mx::Stream stream) {
   using K = kernels::channel_norm_vjp;
   constexpr uint32_t kMaxIterations = 32; // they are added up one by one
   LaunchPlan plan(stream);
+  const auto& norm = op.norm;
+  int axis = norm.axis;
   NormInputs in(norm.operands, inputs.data());
   const auto &given = in.x(), *weight = in[kWeight];
   const auto& of_result = *in[kCotangent];
   auto gradient = [&](Operand operand) {
-    return wanted.find(operand, outputs.data());
+    return op.wanted.find(operand, outputs.data());
   };
   auto* input = gradient(kX);
   auto* weight_gradient = gradient(kWeight);

@@ -3,7 +3,6 @@
 // In place of csrc/op/eval_cpu.cpp and of each op's: no op runs on the CPU.
 
 #include "csrc/group_norm/group_norm.h"
-#include "csrc/norm/channels/channel_norm.h"
 #include "csrc/norm/norm.h"
 #include "csrc/rope/norm_rope.h"
 #include "eval.h"
@@ -22,8 +21,6 @@ void Node::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 
 NOT_ON_THE_CPU(Norm)
 NOT_ON_THE_CPU(NormVJP)
-NOT_ON_THE_CPU(ChannelNorm)
-NOT_ON_THE_CPU(ChannelNormVJP)
 NOT_ON_THE_CPU(GroupNorm)
 NOT_ON_THE_CPU(GroupNormVJP)
 NOT_ON_THE_CPU(NormRope)

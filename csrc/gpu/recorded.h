@@ -7,9 +7,7 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <memory>
-#include <utility>
 
 #include "csrc/gpu/launch_plan.h"
 

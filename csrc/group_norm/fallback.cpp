@@ -2,6 +2,7 @@
 //
 // In MLX's ops, which compute in float32 and round once.
 
+#include "csrc/norm/fallback.h"
 #include "csrc/common/activations.h"
 #include "csrc/common/batch.h"
 #include "csrc/common/sum.h"
@@ -93,16 +94,7 @@ Arrays GroupNorm::fallback(const Arrays& inputs, mx::Stream s) const {
       statistics.push_back(mx::squeeze(a, axes, s));
     }
   }
-  if (in[kWeight]) {
-    y = mx::multiply(y, as_float(*in[kWeight], s), s);
-  }
-  if (in[kBias]) {
-    y = mx::add(y, as_float(*in[kBias], s), s);
-  }
-  if (spec.activation != Activation::None) {
-    y = activated(spec.activation, y, s);
-  }
-  Arrays outputs{mx::astype(y, dtypes[0], s)};
+  Arrays outputs{finish(spec, dtypes[0], y, in, s)};
   outputs.insert(outputs.end(), statistics.begin(), statistics.end());
   return outputs;
 }
@@ -129,13 +121,7 @@ Arrays GroupNormVJP::fallback(const Arrays& inputs, mx::Stream s) const {
     n = joined(spec, d, s);
   }
   if (spec.activation != Activation::None) {
-    auto z = *n;
-    if (in[kWeight]) {
-      z = mx::multiply(z, as_float(*in[kWeight], s), s);
-    }
-    if (in[kBias]) {
-      z = mx::add(z, as_float(*in[kBias], s), s);
-    }
+    auto z = apply_parameters(spec, *n, in, s);
     g = mx::multiply(g, slope(spec.activation, z, s), s);
   }
   Arrays gradients;

@@ -4,8 +4,6 @@
 
 #pragma once
 
-#include <span>
-
 #include "csrc/norm/row_groups.h"
 #include "csrc/norm/spec.h"
 #include "csrc/op/node.h"

@@ -138,9 +138,6 @@ class OpOf : public Op {
     return typeid(other) == typeid(T) &&
         static_cast<const T&>(*this) == static_cast<const T&>(other);
   }
-  OpPtr copy() const {
-    return shared(static_cast<const T&>(*this));
-  }
 
   bool operator==(const OpOf&) const = default;
 };

@@ -68,7 +68,7 @@ Call<OpPtr> NormRope::batched(
   if (has_freqs && axes[at + 1] >= 0) {
     return {};
   }
-  return {copy(), std::move(batch)};
+  return {shared(*this), std::move(batch)};
 }
 
 } // namespace mlx_norms

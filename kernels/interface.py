@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from metalsim.msl.declarations import Declarations, Kernel, Parameter, declarations
-from metalsim.msl.preprocess import preprocess
-from metalsim.msl.reach import reached
-from metalsim.msl.tokens import SourceError, Tokens
+from msl.declarations import Declarations, Kernel, Parameter, declarations
+from msl.preprocess import preprocess
+from msl.reach import reached
+from msl.tokens import SourceError, Tokens
 
 ROOT = Path(__file__).parent.parent
 SCALARS = {"int": "int32_t", "uint": "uint32_t", "float": "float"}

@@ -14,7 +14,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from metalsim.msl.loops import unrolled
+from msl.loops import unrolled
 
 ROOT = Path(__file__).parent.parent
 INCLUDE = re.compile(r'^#include "(.*)"$')

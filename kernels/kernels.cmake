@@ -3,11 +3,9 @@
 # they are compiled to metallibs, too. For CUDA they are translated and
 # embedded.
 set(_kernels_dir ${CMAKE_CURRENT_LIST_DIR})
-# metalsim parses Metal; it is run from the source tree.
-cmake_path(SET _metalsim NORMALIZE ${_kernels_dir}/../tools/metalsim)
-set(_python ${CMAKE_COMMAND} -E env PYTHONPATH=${_metalsim} "${Python_EXECUTABLE}" -B)
+set(_python "${Python_EXECUTABLE}" -B)
 file(GLOB_RECURSE _kernel_files CONFIGURE_DEPENDS ${_kernels_dir}/*.metal
-     ${_kernels_dir}/*.h ${_metalsim}/metalsim/msl/*.py)
+     ${_kernels_dir}/*.h ${_kernels_dir}/msl/*.py)
 
 # Generates kernels/interface.h, by which launch plans are filled in, for the
 # sources that include it.

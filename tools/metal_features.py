@@ -3,9 +3,8 @@
 import re
 
 from metalsim.compiler import find_compiler, preprocess
-
-from metalsim.msl.declarations import ADDRESS_SPACES, read_attributes  # isort: skip
-from metalsim.msl.tokens import Tokens  # isort: skip
+from msl.declarations import ADDRESS_SPACES, read_attributes
+from msl.tokens import Tokens
 
 TYPES = set("auto bool char double float int long short signed unsigned void".split())
 _OTHER_KEYWORDS = """

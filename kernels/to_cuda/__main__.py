@@ -6,7 +6,7 @@ python -m to_cuda COMPILER OUT
 import sys
 from pathlib import Path
 
-from metalsim.msl.tokens import SourceError
+from msl.tokens import SourceError
 
 from .translate import OPTIONS, Translation, translate
 

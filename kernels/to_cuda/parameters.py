@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from metalsim.msl.declarations import Kernel
-from metalsim.msl.tokens import SourceError, Tokens
+from msl.declarations import Kernel
+from msl.tokens import SourceError, Tokens
 
 from .vectors import cuda_name
 

@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from metalsim.msl.declarations import Declarations, FunctionConstant, declarations, read_attributes
-from metalsim.msl.literals import cpp_literal
-from metalsim.msl.loops import unroll_loops
-from metalsim.msl.preprocess import preprocess
-from metalsim.msl.reach import reached
-from metalsim.msl.spaces import erase_address_spaces
-from metalsim.msl.tokens import SourceError, Tokens
+from msl.declarations import Declarations, FunctionConstant, declarations, read_attributes
+from msl.literals import cpp_literal
+from msl.loops import unroll_loops
+from msl.preprocess import preprocess
+from msl.reach import reached
+from msl.spaces import erase_address_spaces
+from msl.tokens import SourceError, Tokens
 
 from .parameters import Parameters, rewrite_parameters
 from .vectors import cuda_name, rewrite_vectors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from metalsim.msl.tokens import SourceError, Tokens
+from msl.tokens import SourceError, Tokens
 
 _VECTOR = re.compile(r"(?:bool|u?char|u?short|u?int|u?long|half|b?float)[234]")
 _KNOWN = frozenset(

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from metalsim.msl.tokens import SourceError
+from msl.tokens import SourceError
 from support import nvrtc
 from support.cuda_text import (
     ARCHITECTURES,

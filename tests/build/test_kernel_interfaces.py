@@ -12,7 +12,7 @@ import interface
 import join
 from hostmetal.build import for_tests
 from metalsim import Library
-from metalsim.msl.tokens import SourceError
+from msl.tokens import SourceError
 from support.checkout_copy import Copy
 from support.variant import ROOT
 from to_cuda import translate

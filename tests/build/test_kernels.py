@@ -12,9 +12,9 @@ import pytest
 import join
 from metalsim import Library, address_spaces, rules, standard
 from metalsim.classes import members_of_classes
-from metalsim.msl.declarations import ADDRESS_SPACES
-from metalsim.msl.tokens import Tokens
 from mlx_norms.ladders import SGEMM
+from msl.declarations import ADDRESS_SPACES
+from msl.tokens import Tokens
 from support.cuda_text import KERNELS
 from support.variant import ROOT
 

@@ -48,8 +48,7 @@ class Project:
         xcrun = folder / "bin" / "xcrun"
         xcrun.write_text(XCRUN)
         xcrun.chmod(0o755)
-        for name in ("kernels", "tools/metalsim/metalsim"):
-            shutil.copytree(ROOT / name, folder / name)
+        shutil.copytree(ROOT / "kernels", folder / "kernels")
         (folder / "empty.cpp").touch()
         (folder / "CMakeLists.txt").write_text(PROJECT.format(root=folder))
         self.options = ["-GNinja", f"-DPython_EXECUTABLE={sys.executable}"]
@@ -82,8 +81,7 @@ class Project:
         out = self.folder / "texts"
         out.mkdir(exist_ok=True)
         command = [sys.executable, self.folder / "kernels/join.py", "metal", out]
-        reader = {"PYTHONPATH": str(self.folder / "tools" / "metalsim")}
-        subprocess.run(command, env=os.environ | reader, check=True)
+        subprocess.run(command, check=True)
         return {path.stem: path.read_text() for path in out.glob("*.metal")}
 
     def plant(self, file):

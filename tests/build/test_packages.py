@@ -79,10 +79,9 @@ def test_sdist_has_what_the_build_reads_and_nothing_else(tmp_path):
     for name in ("CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml"):
         shutil.copy(ROOT / name, copy)
     ignored = shutil.ignore_patterns("__pycache__", "_ext*", "_mlx_*")
-    reader = "tools/metalsim/metalsim"
-    for name in ("csrc", "kernels", "mlx_norms", f"{reader}/msl"):
+    (copy / "tools").mkdir()
+    for name in ("csrc", "kernels", "mlx_norms"):
         shutil.copytree(ROOT / name, copy / name, ignore=ignored)
-    shutil.copy(ROOT / reader / "__init__.py", copy / reader)
     shutil.copy(ROOT / "tools" / "mlx_versions.py", copy / "tools")
     wanted = {str(p.relative_to(copy)) for p in copy.rglob("*") if p.is_file()} | {"PKG-INFO"}
     for name in STRAY:
@@ -95,6 +94,17 @@ def test_sdist_has_what_the_build_reads_and_nothing_else(tmp_path):
     with tarfile.open(sdist) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
     assert names == wanted
+
+
+@pytest.mark.parametrize(
+    "script", ["join.py cpp", "interface.py c++ interface.h", "-m to_cuda c++"]
+)
+def test_what_the_build_generates_needs_no_package(tmp_path, script):
+    """Nor anything outside of kernels/."""
+    shutil.copytree(ROOT / "kernels", tmp_path / "kernels")
+    command = [sys.executable, "-S", "-E", *script.split(), tmp_path / "text.cpp"]
+    subprocess.run(command, cwd=tmp_path / "kernels", check=True)
+    assert (tmp_path / "text.cpp").stat().st_size > 1000
 
 
 def test_readme_says_which_versions(metadata):

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import join
-from metalsim.msl.loops import unrolled
-from metalsim.msl.tokens import Tokens
+from msl.loops import unrolled
+from msl.tokens import Tokens
 from support import cuda_text as cuda
 
 pytestmark = pytest.mark.applies(sys.platform != "darwin")  # for which there is no NVRTC

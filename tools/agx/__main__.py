@@ -12,9 +12,8 @@ import sys
 from pathlib import Path
 
 from metalsim.compiler import find_compiler, preprocess
+from msl.loops import unrolled
 from support.variant import ROOT
-
-from metalsim.msl.loops import unrolled  # isort: skip
 
 from .measure import Specialization, measure
 from .mesa import CHIPS

@@ -12,9 +12,8 @@ import struct
 from functools import cache
 
 from metalsim.compiler import find_compiler, preprocess
-
-from metalsim.msl.declarations import declarations  # isort: skip
-from metalsim.msl.tokens import Tokens  # isort: skip
+from msl.declarations import declarations
+from msl.tokens import Tokens
 
 from .measure import Specialization
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from metalsim.compiler import CompileError
-
-from metalsim.msl.tokens import SourceError  # isort: skip
+from msl.tokens import SourceError
 
 from .frontend import Refused, optimized, specialized
 from .mesa import Statistics, compile_all, statistics

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metalsim.compiler import find_compiler, preprocess
-
-from metalsim.msl import reach  # isort: skip
-from metalsim.msl.declarations import Entry, Parameter, declarations  # isort: skip
-from metalsim.msl.literals import cpp_literal  # isort: skip
-from metalsim.msl.tokens import SourceError, Tokens  # isort: skip
+from msl import reach
+from msl.declarations import Entry, Parameter, declarations
+from msl.literals import cpp_literal
+from msl.tokens import SourceError, Tokens
 
 PRELUDE = Path(__file__).with_name("prelude.h")
 

@@ -43,7 +43,7 @@ HANG_SECONDS = 120
 QUICKLY_BUILT = "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG"
 ONE_LEVEL = "-DMLX_NORMS_CPU_LEVELS=baseline"
 ALL_LEVELS = "-DMLX_NORMS_CPU_LEVELS="
-COPIED = ("CMakeLists.txt", "pyproject.toml", "csrc", "kernels", "mlx_norms", "tools/metalsim")
+COPIED = ("CMakeLists.txt", "pyproject.toml", "csrc", "kernels", "mlx_norms")
 ON_METAL = ["-p", "hostmetal.plugin", "--backend", "metal-sim"]
 # What the device's compiler says of a kernel that is none.
 NO_KERNEL = re.compile(r":\d+:\d+: error: ")

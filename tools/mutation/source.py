@@ -3,7 +3,7 @@
 import re
 from functools import cached_property
 
-from metalsim.msl.tokens import Tokens
+from msl.tokens import Tokens
 
 # Conditions of text that neither the simulated device nor the baseline's compiler sees.
 _OTHERS = re.compile(r"__CUDACC__|__AVX|__F16C__|MLX_NORMS_AVX|__aarch64__|__ARM")

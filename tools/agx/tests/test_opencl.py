@@ -1,7 +1,7 @@
 import pytest
 
 from agx.opencl import translate
-from metalsim.msl.tokens import SourceError
+from msl.tokens import SourceError
 
 KERNEL = """
 #include <metal_stdlib>

@@ -6,23 +6,19 @@ result = lib.launch("norm", {"x": x, "y": y, "n": 4096}, groups=rows, group=256,
 print(result.faults, result.bytes)
 """
 
-import importlib
+from .buffers import Memory, bfloat16
+from .compiler import CompileError
+from .library import Library
+from .msl.tokens import SourceError
+from .result import KINDS, Fault, Result
 
-# Imported when first asked for: builds read Metal by metalsim.msl, where there is no NumPy.
-_MODULES = {
-    "CompileError": "compiler",
-    "Fault": "result",
-    "KINDS": "result",
-    "Library": "library",
-    "Memory": "buffers",
-    "Result": "result",
-    "SourceError": "msl.tokens",
-    "bfloat16": "buffers",
-}
-__all__ = list(_MODULES)
-
-
-def __getattr__(name: str):
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+__all__ = [
+    "CompileError",
+    "Fault",
+    "KINDS",
+    "Library",
+    "Memory",
+    "Result",
+    "SourceError",
+    "bfloat16",
+]

@@ -61,8 +61,9 @@ class Library:
         tokens = Tokens(preprocess(text, name, self._compiler, include, defines), name)
         declared = declarations(tokens)
         self._absent = AbsentArguments(tokens, declared)
-        self._macros, self._cpp = rewrite(tokens, declared, is_clang(self._compiler))
-        self._threadgroup_names = declared.threadgroup_variables
+        self._macros, self._cpp, self._threadgroup_names = rewrite(
+            tokens, declared, is_clang(self._compiler)
+        )
         self._constants = {c.name: c.index for c in declared.constants}
         self._entries = dict(sorted(declared.entries.items()))
         by_kernel = sorted(self._entries, key=lambda host: (self._entries[host].kernel.line, host))

@@ -14,12 +14,15 @@ from .swizzles import rewrite_swizzles
 from .threadgroup import rewrite_threadgroup_variables
 
 
-def rewrite(tokens: Tokens, declared: Declarations, members_specialize: bool) -> tuple[str, str]:
-    """Macros to be defined before the shim, and the source as C++ after it; `tokens` is used up.
+def rewrite(
+    tokens: Tokens, declared: Declarations, members_specialize: bool
+) -> tuple[str, str, set[str]]:
+    """Macros to be defined before the shim, the source as C++ after it, and the names of its
+    variables in threadgroup memory; `tokens` is used up.
 
     Args:
         tokens: of the preprocessed source.
-        declared: what it declares; the names of its threadgroup variables are added.
+        declared: what it declares.
         members_specialize: whether the compiler takes explicit specializations of member
             functions in their class; else they become overloads.
 
@@ -31,7 +34,7 @@ def rewrite(tokens: Tokens, declared: Declarations, members_specialize: bool) ->
     rewrite_constants(tokens, declared)
     for kernel in declared.kernels.values():
         _rewrite_kernel(tokens, kernel)
-    rewrite_threadgroup_variables(tokens, declared)
+    threadgroup_names = rewrite_threadgroup_variables(tokens)
     macros = rewrite_swizzles(tokens)
     make_unions_copyable(tokens)
     for i in range(len(tokens)):
@@ -44,7 +47,7 @@ def rewrite(tokens: Tokens, declared: Declarations, members_specialize: bool) ->
         overload_member_specializations(tokens)
     fold_overloads(tokens, erase_address_spaces(tokens))
     mark_calls(tokens, declared)
-    return macros, tokens.text()
+    return macros, tokens.text(), threadgroup_names
 
 
 def _rewrite_kernel(tokens, kernel):

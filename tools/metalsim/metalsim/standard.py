@@ -47,7 +47,7 @@ def check(text: str, name="source", include=()) -> list[str]:
         raise CompileError("the standard of a text needs clang; tried: " + ", ".join(COMPILERS))
     tokens = Tokens(preprocess(text, name, clang, include), name)
     declared = declarations(tokens)
-    macros, cpp = rewrite(tokens, declared, members_specialize=True)
+    macros, cpp, _ = rewrite(tokens, declared, members_specialize=True)
     messages = check_syntax(macros, cpp + glue(declared.entries), clang, _NEWER)
     return [f"{place}: {what}" for place, what in dict.fromkeys(_WARNING.findall(messages))]
 

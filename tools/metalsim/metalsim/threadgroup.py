@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from .msl.declarations import Declarations
 from .msl.tokens import SourceError, Tokens
 
 
-def rewrite_threadgroup_variables(tokens: Tokens, declared: Declarations):
-    """Variables in threadgroup memory become references; their names are noted in `declared`.
+def rewrite_threadgroup_variables(tokens: Tokens) -> set[str]:
+    """Variables in threadgroup memory become references; returns their names.
 
     Raises:
         SourceError: a declaration is of a form that is not known.
     """
+    names = set()
     for i in range(len(tokens)):
         if not tokens.is_word(i, "threadgroup"):
             continue
@@ -24,7 +24,7 @@ def rewrite_threadgroup_variables(tokens: Tokens, declared: Declarations):
         type_text, variables, stop = found
         text = ""
         for n, (name, dimensions) in enumerate(variables):
-            declared.threadgroup_variables.add(name)
+            names.add(name)
             unique = f"{i}_{n}"
             text += (
                 f"typedef {type_text} msl_type_{unique}{dimensions}; msl_type_{unique}& {name} ="
@@ -33,6 +33,7 @@ def rewrite_threadgroup_variables(tokens: Tokens, declared: Declarations):
             )
         tokens.erase(i, stop)
         tokens[i] = text.rstrip("; ")
+    return names
 
 
 def _declarators(tokens, start):

@@ -127,7 +127,6 @@ class Declarations:
     entries: dict[str, Entry] = field(default_factory=dict)
     constants: list[FunctionConstant] = field(default_factory=list)
     instantiations: list[tuple[int, int]] = field(default_factory=list)
-    threadgroup_variables: set[str] = field(default_factory=set)
 
 
 def declarations(tokens: Tokens) -> Declarations:

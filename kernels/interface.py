@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import join
 from msl.declarations import Declarations, Kernel, Parameter, declarations
-from msl.preprocess import preprocess
 from msl.reach import reached
 from msl.tokens import SourceError, Tokens
 
@@ -120,7 +120,7 @@ def sources(compiler: str, root: Path = ROOT) -> list[Tokens]:
         SourceError: If one cannot be read.
     """
     return [
-        Tokens(preprocess(path, root, compiler, macros), path.name)
+        join.read(path, root, compiler, macros)
         for path in sorted(root.glob("kernels/**/*.metal"))
         for macros in ((), ("__CUDACC__",))
     ]

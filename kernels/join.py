@@ -7,17 +7,28 @@ The kernels of a folder are a library, which its path names: norm/vjp is norm_vj
 cuda/, which only CUDA launches, are left out but for --cuda, with which a simulated GPU runs them,
 too: they are of the folder above. In C++ the instantiations of templates stand apart from a text,
 so that a kernel is compiled when it is first launched: what Metal refuses takes no other along.
+
+No kernel writes a number: a library's `[[function_constant]]`s get theirs in the order of their
+declarations, a kernel's `[[buffer]]`s in that of its parameters.
 """
 
 import argparse
 import hashlib
+import itertools
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from msl.loops import unrolled
+from msl.preprocess import preprocess
+from msl.tokens import Tokens
 
 ROOT = Path(__file__).parent.parent
 INCLUDE = re.compile(r'^#include "(.*)"$')
+# What gets a number.
+CONSTANT = re.compile(r"(\w+)\s+\[\[function_constant(?=\]\])")
+BUFFER = re.compile(r"\[\[buffer(?=[],])")
+KERNEL = "[[kernel"
 # What instantiates a template as one kernel, and a call of it.
 MACRO = re.compile(r"^#define (INSTANTIATE_\w+)\(([^)]*)\)((?:.*\\\n)*.*)", re.M)
 CALL = re.compile(r"^(INSTANTIATE_\w+)\((.*)\)$")
@@ -28,10 +39,10 @@ ONE = re.compile(r'^template \[\[host_name\("(\w+)"\)\]\] \[\[kernel\]\]$', re.M
 FUNCTION = re.compile(r"^(template <.*>.*\n)?\[\[kernel\b[^]]*\]\]\s+void\s+(\w+)\(", re.M)
 
 
-def libraries(cuda: bool = False) -> dict[str, list[Path]]:
+def libraries(cuda: bool = False, root: Path = ROOT) -> dict[str, list[Path]]:
     """The files of each library by name, with or without those for CUDA only."""
     files: dict[str, list[Path]] = {}
-    kernels = ROOT / "kernels"
+    kernels = root / "kernels"
     for path in sorted(kernels.glob("**/*.metal")):
         folders = path.relative_to(kernels).parent.parts
         if cuda or "cuda" not in folders:
@@ -40,7 +51,7 @@ def libraries(cuda: bool = False) -> dict[str, list[Path]]:
     return files
 
 
-def join(path: Path, seen: set[Path]) -> list[str]:
+def join(path: Path, seen: set[Path], root: Path) -> list[str]:
     """The lines of a file with those of the headers it includes, each header once."""
     if path in seen:
         return []
@@ -48,10 +59,44 @@ def join(path: Path, seen: set[Path]) -> list[str]:
     lines = []
     for line in path.read_text().splitlines():
         if include := INCLUDE.match(line):
-            lines += join(ROOT / include[1], seen)
+            lines += join(root / include[1], seen, root)
         elif line != "#pragma once":
             lines.append(line)
     return lines
+
+
+def joined(files: list[Path], root: Path = ROOT) -> str:
+    """The text of a library with these files, but for numbers."""
+    seen: set[Path] = set()
+    return "\n".join(line for path in files for line in join(path, seen, root)) + "\n"
+
+
+def constants(files: list[Path], root: Path = ROOT) -> dict[str, int]:
+    """The numbers of the function constants in a library that has these files."""
+    names = dict.fromkeys(CONSTANT.findall(joined(files, root)))
+    return {name: number for number, name in enumerate(names)}
+
+
+def numbered(text: str, constants: dict[str, int]) -> str:
+    """A text with the numbers of its function constants, and of each kernel's buffers."""
+
+    def with_buffers(kernel: str) -> str:
+        numbers = itertools.count()
+        return BUFFER.sub(lambda match: f"{match[0]}({next(numbers)})", kernel)
+
+    text = CONSTANT.sub(lambda match: f"{match[0]}({constants[match[1]]})", text)
+    return KERNEL.join(map(with_buffers, text.split(KERNEL)))
+
+
+def read(path: Path, root: Path, compiler: str, macros: Sequence[str] = ()) -> Tokens:
+    """A file of a library, preprocessed, with the numbers that the library's text has.
+
+    Raises:
+        SourceError: If it cannot be read.
+    """
+    text = preprocess(path, root, compiler, macros)
+    (files,) = (files for files in libraries(cuda=True, root=root).values() if path in files)
+    return Tokens(numbered(text, constants(files, root)), path.name)
 
 
 def texts(cuda: bool = False) -> dict[str, str]:
@@ -60,14 +105,12 @@ def texts(cuda: bool = False) -> dict[str, str]:
     Raises:
         ValueError: If one is not ASCII: Metal's run-time compiler accepts nothing else.
     """
-    joined = {}
+    found, every = {}, libraries(cuda=True)
     for name, files in libraries(cuda).items():
-        seen: set[Path] = set()
-        text = "\n".join(line for path in files for line in join(path, seen)) + "\n"
-        joined[name] = unrolled(text, name)
-        if not joined[name].isascii():
+        found[name] = unrolled(numbered(joined(files), constants(every[name])), name)
+        if not found[name].isascii():
             raise ValueError(f"the text of library {name} is not ASCII")
-    return joined
+    return found
 
 
 def file_name(name: str, text: str) -> str:
@@ -110,9 +153,9 @@ def _instantiated(macro: str, parameters: str, body: str, arguments: str) -> str
     return "".join(literal or values[parameter] for literal, parameter in words)
 
 
-def as_cpp(joined: dict[str, str]) -> str:
+def as_cpp(texts: dict[str, str]) -> str:
     entries = ""
-    for name, text in joined.items():
+    for name, text in texts.items():
         rest, of_kernels = by_kernel(text)
         # Compilers accept string literals of at most 64 KB, but join adjacent ones.
         pieces = [rest[i : i + 8192] for i in range(0, len(rest), 8192)]
@@ -135,9 +178,9 @@ if __name__ == "__main__":
     parser.add_argument("out", type=Path)
     parser.add_argument("--cuda", action="store_true")
     given = parser.parse_args()
-    joined = texts(given.cuda)
     if given.form == "cpp":
-        given.out.write_text(as_cpp(joined))
+        given.out.write_text(as_cpp(texts(given.cuda)))
     else:
-        for name, text in joined.items():
+        given.out.mkdir(parents=True, exist_ok=True)
+        for name, text in texts(given.cuda).items():
             (given.out / f"{name}.metal").write_text(text)

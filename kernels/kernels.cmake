@@ -5,7 +5,7 @@
 set(_kernels_dir ${CMAKE_CURRENT_LIST_DIR})
 set(_python "${Python_EXECUTABLE}" -B)
 file(GLOB_RECURSE _kernel_files CONFIGURE_DEPENDS ${_kernels_dir}/*.metal
-     ${_kernels_dir}/*.h ${_kernels_dir}/msl/*.py)
+     ${_kernels_dir}/*.h ${_kernels_dir}/msl/*.py ${_kernels_dir}/join.py)
 
 # Generates kernels/interface.h, by which launch plans are filled in, for the
 # sources that include it.
@@ -28,7 +28,7 @@ function(mlx_norms_embed_kernels target)
   add_custom_command(
     OUTPUT ${_text}
     COMMAND ${_python} ${_kernels_dir}/join.py cpp ${_text} ${ARGN}
-    DEPENDS ${_kernel_files} ${_kernels_dir}/join.py
+    DEPENDS ${_kernel_files}
     VERBATIM)
   target_sources(${target} PRIVATE ${_text})
 endfunction()
@@ -58,8 +58,7 @@ function(mlx_norms_build_metallibs target)
     OUTPUT ${_folder}/done
     COMMAND ${_python} ${_kernels_dir}/metallibs.py ${_folder}
             ${_macos}
-    DEPENDS ${_kernel_files} ${_kernels_dir}/join.py
-            ${_kernels_dir}/metallibs.py
+    DEPENDS ${_kernel_files} ${_kernels_dir}/metallibs.py
     COMMENT "Building the Metal kernels"
     VERBATIM)
   add_custom_target(mlx_norms_metallibs DEPENDS ${_folder}/done)

@@ -8,7 +8,7 @@
 
 #include "kernels/common/rows.h"
 
-constant int cluster [[function_constant(38)]]; // threadgroups per cluster
+constant int cluster [[function_constant]]; // threadgroups per cluster
 
 // Whether this threadgroup adds up the cluster's vectors i.
 inline bool has_sum(int i) {

@@ -11,10 +11,10 @@ enum Gather {
 
 template <typename T>
 [[kernel, max_total_threads_per_threadgroup(256)]] void gather_rows(
-    device const T* from [[buffer(0)]],
-    device T* to [[buffer(1)]],
-    constant const int* layout [[buffer(2)]],
-    constant const int& length [[buffer(3)]],
+    device const T* from [[buffer]],
+    device T* to [[buffer]],
+    constant const int* layout [[buffer]],
+    constant const int& length [[buffer]],
     uint2 group [[threadgroup_position_in_grid]],
     uint2 at [[thread_position_in_threadgroup]],
     uint2 threads [[threads_per_threadgroup]]) {

@@ -7,11 +7,11 @@
 
 #include "kernels/common/row_threads.h"
 
-constant bool has_weight [[function_constant(4)]];
-constant bool has_bias [[function_constant(5)]];
-constant bool has_weight_offset [[function_constant(6)]];
-constant int weight_flags [[function_constant(7)]];
-constant int bias_flags [[function_constant(8)]];
+constant bool has_weight [[function_constant]];
+constant bool has_bias [[function_constant]];
+constant bool has_weight_offset [[function_constant]];
+constant int weight_flags [[function_constant]];
+constant int bias_flags [[function_constant]];
 
 template <int N>
 inline void add_offset(float offset, thread float* w) {

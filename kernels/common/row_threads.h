@@ -16,14 +16,14 @@
 #include "kernels/common/rows.h"
 #include "kernels/common/simds_sum.h"
 
-constant int simds_per_row [[function_constant(0)]];
-constant bool looped [[function_constant(1)]]; // the row has several chunks
+constant int simds_per_row [[function_constant]];
+constant bool looped [[function_constant]]; // the row has several chunks
 // All lanes or, if simds_per_row is 1, a smaller power of two.
-constant int lanes_per_row [[function_constant(17)]];
+constant int lanes_per_row [[function_constant]];
 // Of each thread's vectors or, if they are scattered, elements, the leading
 // ones that never pass the row's end. A scattered row of one chunk ends after
 // those or in the next.
-constant int full_count [[function_constant(16)]];
+constant int full_count [[function_constant]];
 
 constant constexpr int kMaxSimds = 32;
 

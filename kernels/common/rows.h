@@ -28,11 +28,11 @@ enum RowFlags {
   kLayoutWords = 6
 };
 
-constant bool whole [[function_constant(3)]]; // no vector passes the row's end
-constant bool no_tail [[function_constant(9)]]; // none lies across it
+constant bool whole [[function_constant]];   // no vector passes the row's end
+constant bool no_tail [[function_constant]]; // none lies across it
 // Rows are no multiple of 4 elements: no vectors are loaded, and the threads'
 // elements alternate.
-constant bool scattered [[function_constant(18)]];
+constant bool scattered [[function_constant]];
 
 // Whether the n elements starting at i are in the row.
 inline bool in_row(int i, int n, int length) {

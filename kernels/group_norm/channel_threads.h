@@ -11,13 +11,13 @@
 #include "kernels/common/parameters.h"
 #include "kernels/norm/gate.h"
 
-constant bool group_strided [[function_constant(40)]]; // c in group c % groups
-constant int group_x_flags [[function_constant(41)]];
-constant int group_y_flags [[function_constant(42)]];
+constant bool group_strided [[function_constant]]; // c in group c % groups
+constant int group_x_flags [[function_constant]];
+constant int group_y_flags [[function_constant]];
 // Else they are given, one of each channel: groups are channels, and strided.
-constant bool group_has_rest [[function_constant(43)]];
-constant int group_mean_flags [[function_constant(44)]];
-constant int group_variance_flags [[function_constant(45)]];
+constant bool group_has_rest [[function_constant]];
+constant int group_mean_flags [[function_constant]];
+constant int group_variance_flags [[function_constant]];
 
 constant constexpr int kGroupThreads = 256; // of a threadgroup, at most
 constant constexpr int kAtOnce = 4; // positions that a thread loads together

@@ -55,13 +55,13 @@ inline void merge_positions(
 // low.
 template <int N>
 [[kernel, max_total_threads_per_threadgroup(256)]] void group_partials(
-    device const uchar* x [[buffer(0)]],
-    device float* highs [[buffer(1)]],
-    device float* lows [[buffer(2)]],
-    device float* squares [[buffer(3)]],
-    constant const int* layouts [[buffer(4)]],
-    constant const int* spread [[buffer(5)]],
-    constant const int& positions [[buffer(6)]],
+    device const uchar* x [[buffer]],
+    device float* highs [[buffer]],
+    device float* lows [[buffer]],
+    device float* squares [[buffer]],
+    constant const int* layouts [[buffer]],
+    constant const int* spread [[buffer]],
+    constant const int& positions [[buffer]],
     uint2 group [[threadgroup_position_in_grid]],
     uint2 at [[thread_position_in_threadgroup]]) {
   threadgroup float shared[(3 * N + 1) * kGroupThreads];
@@ -171,18 +171,18 @@ inline float sum_of_lanes(
 // of which each lane takes one: groups whose channels adjoin are read together.
 template <int SIMDS>
 [[kernel, max_total_threads_per_threadgroup(32 * SIMDS)]] void group_statistics(
-    device const float* highs [[buffer(0)]],
-    device const float* lows [[buffer(1)]],
-    device const float* squares [[buffer(2)]],
-    device float* mean [[buffer(3)]],
-    device float* rest [[buffer(4)]],
-    device float* variance [[buffer(5)]],
-    constant const int& channels [[buffer(6)]],
-    constant const int& positions [[buffer(7)]],
-    constant const int& groups [[buffer(8)]],
-    constant const int& chunk_size [[buffer(9)]],
-    constant const int& across [[buffer(10)]],
-    constant const int& blocks [[buffer(11)]],
+    device const float* highs [[buffer]],
+    device const float* lows [[buffer]],
+    device const float* squares [[buffer]],
+    device float* mean [[buffer]],
+    device float* rest [[buffer]],
+    device float* variance [[buffer]],
+    constant const int& channels [[buffer]],
+    constant const int& positions [[buffer]],
+    constant const int& groups [[buffer]],
+    constant const int& chunk_size [[buffer]],
+    constant const int& across [[buffer]],
+    constant const int& blocks [[buffer]],
     uint index [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {
@@ -237,18 +237,18 @@ template <int SIMDS>
 
 template <int N>
 [[kernel, max_total_threads_per_threadgroup(256)]] void group_normalize(
-    device const uchar* x [[buffer(0)]],
-    device const uchar* weight [[buffer(1), function_constant(has_weight)]],
-    device const uchar* bias [[buffer(2), function_constant(has_bias)]],
-    device const uchar* mean [[buffer(3)]],
-    device const uchar* rest [[buffer(4), function_constant(group_has_rest)]],
-    device const uchar* variance [[buffer(5)]],
-    device uchar* y [[buffer(6)]],
-    constant const int* layouts [[buffer(7)]],
-    constant const int* spread [[buffer(8)]],
-    constant const int& positions [[buffer(9)]],
-    constant const int& groups [[buffer(10)]],
-    constant const float& eps [[buffer(11)]],
+    device const uchar* x [[buffer]],
+    device const uchar* weight [[buffer, function_constant(has_weight)]],
+    device const uchar* bias [[buffer, function_constant(has_bias)]],
+    device const uchar* mean [[buffer]],
+    device const uchar* rest [[buffer, function_constant(group_has_rest)]],
+    device const uchar* variance [[buffer]],
+    device uchar* y [[buffer]],
+    constant const int* layouts [[buffer]],
+    constant const int* spread [[buffer]],
+    constant const int& positions [[buffer]],
+    constant const int& groups [[buffer]],
+    constant const float& eps [[buffer]],
     uint2 group [[threadgroup_position_in_grid]],
     uint2 at [[thread_position_in_threadgroup]]) {
   ChannelThread t = make_channel_thread<N>(group.x, at, spread);

@@ -17,9 +17,9 @@
 
 #include "kernels/linear/products.h"
 
-constant int linear_projections [[function_constant(70)]];
-constant int linear_biases [[function_constant(71)]]; // one bit per projection
-constant bool linear_gated [[function_constant(79)]];
+constant int linear_projections [[function_constant]];
+constant int linear_biases [[function_constant]]; // one bit per projection
+constant bool linear_gated [[function_constant]];
 
 constant bool linear_has_2 = linear_projections > 1;
 constant bool linear_has_3 = linear_projections > 2;
@@ -97,45 +97,36 @@ inline void write_sums(
 
 template <int N, int P, int ROWS, int R, int V, int G>
 [[kernel, max_total_threads_per_threadgroup(256)]] void norm_linear(
-    device const uchar* x [[buffer(0)]],
+    device const uchar* x [[buffer]],
     device const uchar* residual
-    [[buffer(1), function_constant(linear_has_residual)]],
-    device const uchar* norm_weight
-    [[buffer(2), function_constant(has_weight)]],
-    device const uchar* norm_bias [[buffer(3), function_constant(has_bias)]],
-    device const uchar* w1 [[buffer(4)]],
-    device const uchar* w2 [[buffer(5), function_constant(linear_has_2)]],
-    device const uchar* w3 [[buffer(6), function_constant(linear_has_3)]],
-    device const uchar* w4 [[buffer(7), function_constant(linear_has_4)]],
-    device const uchar* scales1
-    [[buffer(8), function_constant(linear_quantized)]],
-    device const uchar* scales2
-    [[buffer(9), function_constant(linear_packed_2)]],
-    device const uchar* scales3
-    [[buffer(10), function_constant(linear_packed_3)]],
-    device const uchar* scales4
-    [[buffer(11), function_constant(linear_packed_4)]],
-    device const uchar* zeros1
-    [[buffer(12), function_constant(linear_quantized)]],
-    device const uchar* zeros2
-    [[buffer(13), function_constant(linear_packed_2)]],
-    device const uchar* zeros3
-    [[buffer(14), function_constant(linear_packed_3)]],
-    device const uchar* zeros4
-    [[buffer(15), function_constant(linear_packed_4)]],
-    device const uchar* bias1 [[buffer(16), function_constant(linear_bias_1)]],
-    device const uchar* bias2 [[buffer(17), function_constant(linear_bias_2)]],
-    device const uchar* bias3 [[buffer(18), function_constant(linear_bias_3)]],
-    device const uchar* bias4 [[buffer(19), function_constant(linear_bias_4)]],
-    device uchar* y1 [[buffer(20)]],
-    device uchar* y2 [[buffer(21), function_constant(linear_out_2)]],
-    device uchar* y3 [[buffer(22), function_constant(linear_has_3)]],
-    device uchar* y4 [[buffer(23), function_constant(linear_has_4)]],
-    device uchar* sum [[buffer(24), function_constant(linear_adds_first)]],
-    constant const int* layouts [[buffer(25)]],
-    constant const int* sizes [[buffer(26)]], // outputs, rows, length
-    constant const float& eps [[buffer(27)]],
-    constant const float& weight_offset [[buffer(28)]],
+    [[buffer, function_constant(linear_has_residual)]],
+    device const uchar* norm_weight [[buffer, function_constant(has_weight)]],
+    device const uchar* norm_bias [[buffer, function_constant(has_bias)]],
+    device const uchar* w1 [[buffer]],
+    device const uchar* w2 [[buffer, function_constant(linear_has_2)]],
+    device const uchar* w3 [[buffer, function_constant(linear_has_3)]],
+    device const uchar* w4 [[buffer, function_constant(linear_has_4)]],
+    device const uchar* scales1 [[buffer, function_constant(linear_quantized)]],
+    device const uchar* scales2 [[buffer, function_constant(linear_packed_2)]],
+    device const uchar* scales3 [[buffer, function_constant(linear_packed_3)]],
+    device const uchar* scales4 [[buffer, function_constant(linear_packed_4)]],
+    device const uchar* zeros1 [[buffer, function_constant(linear_quantized)]],
+    device const uchar* zeros2 [[buffer, function_constant(linear_packed_2)]],
+    device const uchar* zeros3 [[buffer, function_constant(linear_packed_3)]],
+    device const uchar* zeros4 [[buffer, function_constant(linear_packed_4)]],
+    device const uchar* bias1 [[buffer, function_constant(linear_bias_1)]],
+    device const uchar* bias2 [[buffer, function_constant(linear_bias_2)]],
+    device const uchar* bias3 [[buffer, function_constant(linear_bias_3)]],
+    device const uchar* bias4 [[buffer, function_constant(linear_bias_4)]],
+    device uchar* y1 [[buffer]],
+    device uchar* y2 [[buffer, function_constant(linear_out_2)]],
+    device uchar* y3 [[buffer, function_constant(linear_has_3)]],
+    device uchar* y4 [[buffer, function_constant(linear_has_4)]],
+    device uchar* sum [[buffer, function_constant(linear_adds_first)]],
+    constant const int* layouts [[buffer]],
+    constant const int* sizes [[buffer]], // outputs, rows, length
+    constant const float& eps [[buffer]],
+    constant const float& weight_offset [[buffer]],
     uint2 group [[threadgroup_position_in_grid]],
     uint2 groups [[threadgroups_per_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],

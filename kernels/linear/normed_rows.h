@@ -9,12 +9,12 @@
 #include "kernels/common/parameters.h"
 #include "kernels/norm/statistics.h"
 
-constant bool linear_has_residual [[function_constant(75)]];
-constant int linear_x_flags [[function_constant(76)]];
-constant int linear_residual_flags [[function_constant(77)]];
-constant int linear_sum_flags [[function_constant(78)]];
+constant bool linear_has_residual [[function_constant]];
+constant int linear_x_flags [[function_constant]];
+constant int linear_residual_flags [[function_constant]];
+constant int linear_sum_flags [[function_constant]];
 // Without a norm the residual is added to the product.
-constant bool linear_normed [[function_constant(68)]];
+constant bool linear_normed [[function_constant]];
 constant bool linear_adds_first = linear_has_residual && linear_normed;
 constant bool linear_adds_last = linear_has_residual && !linear_normed;
 

@@ -8,9 +8,9 @@
 
 #include "kernels/common/rows.h"
 
-constant int linear_bits [[function_constant(72)]];       // of q; 0: not packed
-constant int linear_group_size [[function_constant(73)]]; // 0: not packed
-constant bool linear_aligned [[function_constant(74)]];   // vectors are aligned
+constant int linear_bits [[function_constant]];       // of q; 0: not packed
+constant int linear_group_size [[function_constant]]; // 0: not packed
+constant bool linear_aligned [[function_constant]];   // vectors are aligned
 
 constant bool linear_quantized = linear_bits != 0;
 

@@ -16,11 +16,11 @@
 #include "kernels/matmul/tile.h"
 #include "kernels/matmul/types.h"
 
-constant bool a_transposed [[function_constant(81)]];
-constant bool b_transposed [[function_constant(82)]];
-constant bool a_vectors [[function_constant(83)]]; // vectors of 4 are aligned
-constant bool b_vectors [[function_constant(84)]];
-constant bool whole_tiles [[function_constant(85)]]; // no tile passes an edge
+constant bool a_transposed [[function_constant]];
+constant bool b_transposed [[function_constant]];
+constant bool a_vectors [[function_constant]]; // vectors of 4 are aligned
+constant bool b_vectors [[function_constant]];
+constant bool whole_tiles [[function_constant]]; // no tile passes an edge
 
 constant constexpr int kBlockedThreads = 128;
 
@@ -87,16 +87,16 @@ inline void load_tile_block(
 
 template <int ROWS, int COLUMNS, int DEPTH>
 [[kernel, max_total_threads_per_threadgroup(128)]] void simdgroup_blocked(
-    device const uchar* a [[buffer(0)]],
-    device const uchar* b [[buffer(1)]],
-    device uchar* c [[buffer(2)]],
-    constant const uint& rows [[buffer(3)]],
-    constant const uint& columns [[buffer(4)]],
-    constant const uint& depth [[buffer(5)]],
-    constant const int& a_line [[buffer(6)]], // strides, in elements
-    constant const int& b_line [[buffer(7)]],
-    constant const int& a_matrix [[buffer(8)]],
-    constant const int& b_matrix [[buffer(9)]],
+    device const uchar* a [[buffer]],
+    device const uchar* b [[buffer]],
+    device uchar* c [[buffer]],
+    constant const uint& rows [[buffer]],
+    constant const uint& columns [[buffer]],
+    constant const uint& depth [[buffer]],
+    constant const int& a_line [[buffer]], // strides, in elements
+    constant const int& b_line [[buffer]],
+    constant const int& a_matrix [[buffer]],
+    constant const int& b_matrix [[buffer]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],

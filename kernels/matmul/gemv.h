@@ -12,8 +12,8 @@
 
 // All vectors of eight elements are whole and aligned, and the depth is a
 // multiple of eight.
-constant bool w_vectors [[function_constant(86)]];
-constant bool x_vectors [[function_constant(87)]];
+constant bool w_vectors [[function_constant]];
+constant bool x_vectors [[function_constant]];
 
 // The bits of at most eight elements; 16-bit ones do not use `high`.
 struct EightBits {

@@ -11,18 +11,18 @@
 // Rows; rows of w that are loaded together; those that are multiplied together.
 template <int R, int L, int E>
 [[kernel, max_total_threads_per_threadgroup(512)]] void gemv_columns(
-    device const uchar* x [[buffer(0)]],
-    device const uchar* w [[buffer(1)]],
-    device uchar* c [[buffer(2)]],
-    constant const uint& columns [[buffer(3)]],
-    constant const uint& depth [[buffer(4)]],
-    constant const int& x_row [[buffer(5)]], // strides, in elements
-    constant const int& x_step [[buffer(6)]],
-    constant const int& w_row [[buffer(7)]],
-    constant const uint& c_row [[buffer(8)]],
-    constant const uint& c_column [[buffer(9)]],
-    constant const int& x_matrix [[buffer(10)]],
-    constant const int& w_matrix [[buffer(11)]],
+    device const uchar* x [[buffer]],
+    device const uchar* w [[buffer]],
+    device uchar* c [[buffer]],
+    constant const uint& columns [[buffer]],
+    constant const uint& depth [[buffer]],
+    constant const int& x_row [[buffer]], // strides, in elements
+    constant const int& x_step [[buffer]],
+    constant const int& w_row [[buffer]],
+    constant const uint& c_row [[buffer]],
+    constant const uint& c_column [[buffer]],
+    constant const int& x_matrix [[buffer]],
+    constant const int& w_matrix [[buffer]],
     uint group [[threadgroup_position_in_grid]],
     uint simds [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],

@@ -11,19 +11,19 @@
 // Rows; steps and elements of a step that are loaded together.
 template <int R, int V, int E>
 [[kernel, max_total_threads_per_threadgroup(256)]] void gemv_lines(
-    device const uchar* x [[buffer(0)]],
-    device const uchar* w [[buffer(1)]],
-    device uchar* c [[buffer(2)]],
-    constant const uint& lines [[buffer(3)]],
-    constant const uint& depth [[buffer(4)]],
-    constant const int& x_row [[buffer(5)]], // strides, in elements
-    constant const int& x_step [[buffer(6)]],
-    constant const int& w_line [[buffer(7)]],
-    constant const uint& c_row [[buffer(8)]],
-    constant const uint& c_column [[buffer(9)]],
-    constant const int& x_matrix [[buffer(10)]],
-    constant const int& w_matrix [[buffer(11)]],
-    constant const uint& splits [[buffer(12)]],
+    device const uchar* x [[buffer]],
+    device const uchar* w [[buffer]],
+    device uchar* c [[buffer]],
+    constant const uint& lines [[buffer]],
+    constant const uint& depth [[buffer]],
+    constant const int& x_row [[buffer]], // strides, in elements
+    constant const int& x_step [[buffer]],
+    constant const int& w_line [[buffer]],
+    constant const uint& c_row [[buffer]],
+    constant const uint& c_column [[buffer]],
+    constant const int& x_matrix [[buffer]],
+    constant const int& w_matrix [[buffer]],
+    constant const uint& splits [[buffer]],
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],

@@ -6,7 +6,7 @@
 
 #include "kernels/common/row_threads.h"
 
-constant bool clamp_sum [[function_constant(11)]]; // to float16's range
+constant bool clamp_sum [[function_constant]]; // to float16's range
 
 // Values beyond float16's range saturate, inf too; NaN stays NaN.
 inline float clamp_half(float v) {

@@ -6,10 +6,10 @@
 
 #include "kernels/norm/fetched_row.h"
 
-constant bool has_factor [[function_constant(49)]];
-constant bool has_number [[function_constant(57)]];
-constant int factor_flags [[function_constant(58)]];
-constant bool round_factored [[function_constant(60)]]; // to x's dtype
+constant bool has_factor [[function_constant]];
+constant bool has_number [[function_constant]];
+constant int factor_flags [[function_constant]];
+constant bool round_factored [[function_constant]]; // to x's dtype
 
 // Multiplies the elements v of x by those of a factor.
 template <int N>

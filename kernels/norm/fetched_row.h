@@ -8,8 +8,8 @@
 
 #include "kernels/common/row_threads.h"
 
-constant bool fetch_first [[function_constant(15)]];
-constant bool fetch_residual [[function_constant(97)]];
+constant bool fetch_first [[function_constant]];
+constant bool fetch_residual [[function_constant]];
 
 template <int N, int V, bool RESIDUAL = false>
 struct FetchedRow {

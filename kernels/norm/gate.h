@@ -7,10 +7,10 @@
 
 #include "kernels/common/float_types.h"
 
-constant bool has_gate [[function_constant(70)]];
-constant bool gate_first [[function_constant(71)]]; // of x, else of the result
+constant bool has_gate [[function_constant]];
+constant bool gate_first [[function_constant]]; // of x, else of the result
 // As in csrc/common/activation.h: of the gate or, without one, of the result.
-constant int activation [[function_constant(72)]];
+constant int activation [[function_constant]];
 
 enum ActivationKind {
   kNoActivation = 0,

@@ -7,12 +7,12 @@
 
 #include "kernels/norm/fetched_row.h"
 
-constant bool has_scale [[function_constant(28)]];
-constant bool has_shift [[function_constant(29)]];
-constant int scale_flags [[function_constant(45)]];
-constant int shift_flags [[function_constant(46)]];
+constant bool has_scale [[function_constant]];
+constant bool has_shift [[function_constant]];
+constant int scale_flags [[function_constant]];
+constant int shift_flags [[function_constant]];
 // Whether the product has the norm's dtype: else it is float32.
-constant bool round_product [[function_constant(47)]];
+constant bool round_product [[function_constant]];
 
 template <int N, int V>
 struct Modulation {

@@ -11,21 +11,21 @@
 #include "kernels/norm/norm_first.h"
 #include "kernels/norm/statistics.h"
 
-constant bool has_residual [[function_constant(10)]];
-constant bool has_residual2 [[function_constant(94)]];
-constant bool round_early [[function_constant(12)]]; // before the weight
+constant bool has_residual [[function_constant]];
+constant bool has_residual2 [[function_constant]];
+constant bool round_early [[function_constant]]; // before the weight
 
-constant int x_flags [[function_constant(20)]];
-constant int residual_flags [[function_constant(21)]];
-constant int residual2_flags [[function_constant(95)]];
+constant int x_flags [[function_constant]];
+constant int residual_flags [[function_constant]];
+constant int residual2_flags [[function_constant]];
 // To which the sum of x and the residual is rounded before a second one.
-constant int first_sum_type [[function_constant(96)]];
-constant int normalized_flags [[function_constant(24)]];
-constant int sum_flags [[function_constant(25)]];
+constant int first_sum_type [[function_constant]];
+constant int normalized_flags [[function_constant]];
+constant int sum_flags [[function_constant]];
 // The factor has one element, for the rounded sum of x and the residual.
-constant bool factor_of_sum [[function_constant(80)]];
-constant int gate_flags [[function_constant(73)]];
-constant bool round_gated [[function_constant(74)]]; // x's products, likewise
+constant bool factor_of_sum [[function_constant]];
+constant int gate_flags [[function_constant]];
+constant bool round_gated [[function_constant]]; // x's products, likewise
 
 // Whether what is normalized is x times its gate, not rounded to x's dtype.
 inline bool holds_floats() {
@@ -81,26 +81,25 @@ inline bool sums_packed(
 
 template <int N, int V, int THREADS> // the most threads per threadgroup
 [[kernel, max_total_threads_per_threadgroup(THREADS)]] void norm(
-    device const uchar* x [[buffer(0)]],
-    device const uchar* residual [[buffer(1), function_constant(has_residual)]],
-    device const uchar* weight [[buffer(2), function_constant(has_weight)]],
-    device const uchar* bias [[buffer(3), function_constant(has_bias)]],
-    device uchar* normalized [[buffer(4)]],
-    device uchar* sum [[buffer(5), function_constant(has_residual)]],
-    constant const int* layouts [[buffer(6)]],
-    constant const int& rows [[buffer(7)]],
-    constant const int& length [[buffer(8)]],
-    constant const float& eps [[buffer(9)]],
-    constant const float& weight_offset [[buffer(10)]],
-    device const uchar* scale [[buffer(11), function_constant(has_scale)]],
-    device const uchar* shift [[buffer(12), function_constant(has_shift)]],
-    device const uchar* factor [[buffer(13), function_constant(has_factor)]],
-    constant const float& number [[buffer(14)]],
-    device const uchar* gate [[buffer(15), function_constant(has_gate)]],
-    device const uchar* residual2
-    [[buffer(16), function_constant(has_residual2)]],
+    device const uchar* x [[buffer]],
+    device const uchar* residual [[buffer, function_constant(has_residual)]],
+    device const uchar* weight [[buffer, function_constant(has_weight)]],
+    device const uchar* bias [[buffer, function_constant(has_bias)]],
+    device uchar* normalized [[buffer]],
+    device uchar* sum [[buffer, function_constant(has_residual)]],
+    constant const int* layouts [[buffer]],
+    constant const int& rows [[buffer]],
+    constant const int& length [[buffer]],
+    constant const float& eps [[buffer]],
+    constant const float& weight_offset [[buffer]],
+    device const uchar* scale [[buffer, function_constant(has_scale)]],
+    device const uchar* shift [[buffer, function_constant(has_shift)]],
+    device const uchar* factor [[buffer, function_constant(has_factor)]],
+    constant const float& number [[buffer]],
+    device const uchar* gate [[buffer, function_constant(has_gate)]],
+    device const uchar* residual2 [[buffer, function_constant(has_residual2)]],
     device const uchar* post_weight
-    [[buffer(17), function_constant(has_post_weight)]],
+    [[buffer, function_constant(has_post_weight)]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],

@@ -7,9 +7,9 @@
 #include "kernels/norm/fetched_row.h"
 #include "kernels/norm/statistics.h"
 
-constant bool norm_first [[function_constant(98)]];
-constant bool has_post_weight [[function_constant(99)]];
-constant int post_weight_flags [[function_constant(56)]];
+constant bool norm_first [[function_constant]];
+constant bool has_post_weight [[function_constant]];
+constant int post_weight_flags [[function_constant]];
 
 // Reads x, and holds it if it is one chunk; the statistics of its row.
 template <int N, int V>

@@ -11,7 +11,7 @@
 using namespace metal;
 
 // Rows that use one row of the weight adjoin, else they are `heads` apart.
-constant bool adjoining [[function_constant(59)]];
+constant bool adjoining [[function_constant]];
 
 struct PersistentLoop {
   uint row; // the first

@@ -11,11 +11,11 @@
 #include "kernels/common/parameters.h"
 #include "kernels/norm/persistent_loop.h"
 
-constant int stages [[function_constant(36)]]; // 0: rows are in registers
-constant int staged_weights [[function_constant(37)]];
+constant int stages [[function_constant]]; // 0: rows are in registers
+constant int staged_weights [[function_constant]];
 // What registers suffice for besides the row itself.
-constant bool fetch_next [[function_constant(39)]];
-constant bool hold_weight [[function_constant(44)]];
+constant bool fetch_next [[function_constant]];
+constant bool hold_weight [[function_constant]];
 
 // Groups the fetches since the last call: one row of each array.
 inline void group_fetches() {

@@ -8,11 +8,10 @@
 #include "kernels/common/row_threads.h"
 #include "kernels/norm/held_row.h"
 
-constant bool center [[function_constant(2)]]; // LayerNorm, else RMSNorm
-constant bool l2
-    [[function_constant(19)]]; // the sum of squares, not their mean
+constant bool center [[function_constant]]; // LayerNorm, else RMSNorm
+constant bool l2 [[function_constant]]; // the sum of squares, not their mean
 // A root below eps is eps, which is else added under the root.
-constant bool eps_bounds [[function_constant(27)]];
+constant bool eps_bounds [[function_constant]];
 
 struct Statistics {
   float mean;

@@ -8,25 +8,25 @@
 #include "kernels/norm/statistics.h"
 #include "kernels/rope/angles.h"
 
-constant bool has_x2 [[function_constant(10)]];
-constant bool has_x3 [[function_constant(11)]]; // neither weighted nor rotated
-constant bool has_weight2 [[function_constant(12)]];
-constant bool has_freqs [[function_constant(13)]];
-constant bool normalized [[function_constant(14)]]; // else x is only rotated
-constant bool rope_first [[function_constant(15)]];
-constant bool head_major [[function_constant(20)]]; // of the results
-constant bool traditional [[function_constant(21)]];
-constant bool round_early [[function_constant(22)]];
-constant bool has_factor [[function_constant(23)]]; // of x's norm
-constant int partner [[function_constant(24)]];     // a Partner
+constant bool has_x2 [[function_constant]];
+constant bool has_x3 [[function_constant]]; // neither weighted nor rotated
+constant bool has_weight2 [[function_constant]];
+constant bool has_freqs [[function_constant]];
+constant bool normalized [[function_constant]]; // else x is only rotated
+constant bool rope_first [[function_constant]];
+constant bool head_major [[function_constant]]; // of the results
+constant bool traditional [[function_constant]];
+constant bool round_early [[function_constant]];
+constant bool has_factor [[function_constant]]; // of x's norm
+constant int partner [[function_constant]];     // a Partner
 
-constant int x_flags [[function_constant(28)]];
-constant int x2_flags [[function_constant(29)]];
-constant int x3_flags [[function_constant(30)]];
-constant int weight2_flags [[function_constant(31)]];
-constant int y_flags [[function_constant(32)]];
-constant int y2_flags [[function_constant(33)]];
-constant int y3_flags [[function_constant(34)]];
+constant int x_flags [[function_constant]];
+constant int x2_flags [[function_constant]];
+constant int x3_flags [[function_constant]];
+constant int weight2_flags [[function_constant]];
+constant int y_flags [[function_constant]];
+constant int y2_flags [[function_constant]];
+constant int y3_flags [[function_constant]];
 
 // Where the elements are that a vector's are rotated with.
 enum Partner {
@@ -228,26 +228,26 @@ inline void rotate(
 
 template <int N, int V>
 [[kernel, max_total_threads_per_threadgroup(256)]] void norm_rope(
-    device const uchar* x [[buffer(0)]],
-    device const uchar* x2 [[buffer(1), function_constant(has_x2)]],
-    device const uchar* x3 [[buffer(2), function_constant(has_x3)]],
-    device const uchar* weight [[buffer(3), function_constant(has_weight)]],
-    device const uchar* weight2 [[buffer(4), function_constant(has_weight2)]],
-    device const int* offsets [[buffer(5)]],
-    device const float* freqs [[buffer(6), function_constant(has_freqs)]],
-    device uchar* y [[buffer(7)]],
-    device uchar* y2 [[buffer(8), function_constant(has_x2)]],
-    device uchar* y3 [[buffer(9), function_constant(has_x3)]],
-    constant const int* layouts [[buffer(10)]],
-    constant const int* counts [[buffer(11)]], // the six below
-    constant const int& sequences_per_offset [[buffer(12)]],
-    constant const int& length [[buffer(13)]],
-    constant const int& dims [[buffer(14)]],
-    constant const float& eps [[buffer(15)]],
-    constant const float& weight_offset [[buffer(16)]],
-    constant const float& log2_base [[buffer(17)]],
-    constant const float& position_scale [[buffer(18)]],
-    constant const float& factor [[buffer(19)]],
+    device const uchar* x [[buffer]],
+    device const uchar* x2 [[buffer, function_constant(has_x2)]],
+    device const uchar* x3 [[buffer, function_constant(has_x3)]],
+    device const uchar* weight [[buffer, function_constant(has_weight)]],
+    device const uchar* weight2 [[buffer, function_constant(has_weight2)]],
+    device const int* offsets [[buffer]],
+    device const float* freqs [[buffer, function_constant(has_freqs)]],
+    device uchar* y [[buffer]],
+    device uchar* y2 [[buffer, function_constant(has_x2)]],
+    device uchar* y3 [[buffer, function_constant(has_x3)]],
+    constant const int* layouts [[buffer]],
+    constant const int* counts [[buffer]], // the six below
+    constant const int& sequences_per_offset [[buffer]],
+    constant const int& length [[buffer]],
+    constant const int& dims [[buffer]],
+    constant const float& eps [[buffer]],
+    constant const float& weight_offset [[buffer]],
+    constant const float& log2_base [[buffer]],
+    constant const float& position_scale [[buffer]],
+    constant const float& factor [[buffer]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],

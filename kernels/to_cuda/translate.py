@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import join
 from msl.declarations import Declarations, FunctionConstant, declarations, read_attributes
 from msl.literals import cpp_literal
 from msl.loops import unroll_loops
-from msl.preprocess import preprocess
 from msl.reach import reached
 from msl.spaces import erase_address_spaces
 from msl.tokens import SourceError, Tokens
@@ -63,7 +63,7 @@ def translate(path: Path, root: Path, compiler: str) -> Translation:
         SourceError: If something in it has no translation.
     """
     # The prelude has what Metal's headers declare.
-    tokens = Tokens(preprocess(path, root, compiler, ["__CUDACC__"]), path.name)
+    tokens = join.read(path, root, compiler, ["__CUDACC__"])
     unroll_loops(tokens, "unroll")
     declared = declarations(tokens)
     entries = {}

@@ -12,7 +12,9 @@ import interface
 import join
 from hostmetal.build import for_tests
 from metalsim import Library
-from msl.tokens import SourceError
+from msl.declarations import declarations
+from msl.preprocess import preprocess
+from msl.tokens import SourceError, Tokens
 from support.checkout_copy import Copy
 from support.variant import ROOT
 from to_cuda import translate
@@ -58,6 +60,36 @@ def test_types_of_arguments(read, parameter, type):
 def test_indices_that_are_not_written(read):
     k = read("kernel void k(device int* a, device int* b [[buffer(0)]], device int* c) {}")["k"]
     assert {name: index for name, (_, index) in k.members.items()} == {"a": 1, "b": 0, "c": 2}
+
+
+def test_numbers_follow_the_order_of_a_library(read):
+    """Whatever a compiler sees of it."""
+    found = read(
+        """
+        #ifdef __CUDACC__
+        constant int of_cuda [[function_constant]];
+        #endif
+        constant bool second [[function_constant]];
+        [[kernel]] void k(
+            device int* x [[buffer]],
+            device int* y [[buffer, function_constant(second)]],
+            constant const int& n [[buffer]]) { x[0] = second; }""",
+        another="""
+        constant bool first
+            [[function_constant]];
+        constant bool second [[function_constant]];
+        [[kernel]] void other(device int* x [[buffer]]) { x[0] = first + second; }
+        [[kernel]] void more(device int* y [[buffer]]) {}""",
+    )
+    numbers = {
+        kernel: {name: index for name, (_, index) in of.members.items()}
+        for kernel, of in found.items()
+    }
+    assert numbers == {
+        "k": {"second": 1, "x": 0, "y": 1, "n": 2},
+        "other": {"first": 0, "second": 1, "x": 0},
+        "more": {"y": 0},
+    }
 
 
 REACHED = {
@@ -252,28 +284,36 @@ def test_a_plan_that_names_what_its_kernel_lacks_does_not_compile(tmp_path):
     assert not others
 
 
-def renumber(root):
-    """Gives the buffers of two kernels, and function constants of theirs, other indices."""
-    for name, buffers in (("norm/norm.metal", 17), ("matmul/gemv_lines.metal", 13)):
-        edit(root, name, "buffer", lambda index: buffers - 1 - index)
+def reorder(root):
+    """Reverses the buffers of two kernels, and function constants of theirs."""
+    for name in ("norm/norm.metal", "matmul/gemv_lines.metal"):
+        reverse(root / "kernels" / name, "[[buffer")
     for name in ("norm/norm.metal", "matmul/gemv.h"):
-        edit(root, name, "function_constant", lambda index: 200 - index)
+        reverse(root / "kernels" / name, "[[function_constant]]")
 
 
-def edit(root, name, attribute, new):
-    file = root / "kernels" / name
-    pattern = rf"\b{attribute}\((\d+)\)"
-    file.write_text(re.sub(pattern, lambda m: f"{attribute}({new(int(m[1]))})", file.read_text()))
+def reverse(file, attribute):
+    lines = file.read_text().splitlines(keepends=True)
+    at = [i for i, line in enumerate(lines) if attribute in line]
+    for i, line in zip(at, [lines[i] for i in reversed(at)]):
+        lines[i] = line
+    file.write_text("".join(lines))
+
+
+def numbers(text, *names):
+    return [int(re.search(rf"\b{name} \[\[\w+\((\d+)", text)[1]) for name in names]
 
 
 @pytest.mark.build
 @pytest.mark.instrument
-def test_other_indices_take_no_other_edit(tmp_path):
+def test_another_order_takes_no_other_edit(tmp_path):
     """And what a plan leaves out is called by its name."""
     for_tests("_ext")
-    copy = Copy(tmp_path, renumber)
-    changed = (copy.root / "kernels/norm/norm.metal").read_text()
-    assert "x [[buffer(16)]]" in changed and "has_residual [[function_constant(190)]]" in changed
+    copy = Copy(tmp_path, reorder)
+    copy.python("tools", "join", "metal", "texts")
+    changed = (copy.root / "texts/norm.metal").read_text()
+    first, last = numbers(join.texts()["norm"], "has_residual", "round_gated")
+    assert numbers(changed, "x", "has_residual", "round_gated") == [16, last, first]
     norms = "norm-33 or norm-4097 or options"
     products = "test_plain_and_transposed and gemv"
     output = copy.on_metal(FORWARD, MATMUL, "-k", f"{norms} or {products}")
@@ -298,8 +338,37 @@ def found():
 def test_every_constant_is_a_kernels(found):
     declared = set()
     for file in [*ROOT.glob("kernels/**/*.metal"), *ROOT.glob("kernels/**/*.h")]:
-        declared |= set(re.findall(r"(\w+)\s+\[\[function_constant\(\d+\)", file.read_text()))
+        declared |= set(join.CONSTANT.findall(file.read_text()))
     assert declared == set().union(*(of.constants for of in found.values()))
+
+
+def test_no_number_is_written():
+    for file in [*ROOT.glob("kernels/**/*.metal"), *ROOT.glob("kernels/**/*.h")]:
+        assert not re.search(r"\[\[(buffer|function_constant)\(\d", file.read_text()), file
+
+
+def test_numbers_of_launches_are_those_of_the_texts(found, tmp_path):
+    """Of the libraries' texts and of CUDA's."""
+    for library, text in join.texts(cuda=True).items():
+        constants = re.findall(r"(\w+)\s+\[\[function_constant\((\d+)\)\]\]", text)
+        assert constants == [(name, str(n)) for n, (name, _) in enumerate(constants)]
+        (tmp_path / "text.metal").write_text(text)
+        kernels = declarations(
+            Tokens(preprocess(tmp_path / "text.metal", tmp_path, COMPILER), library)
+        ).kernels
+        buffers = {
+            name: {p.name: p.index for p in kernel.parameters if p.is_buffer}
+            for name, kernel in kernels.items()
+        }
+        for name, of in buffers.items():
+            members = {name: index for name, (_, index) in found[name].members.items()}
+            assert members.items() <= of.items() | {(name, int(n)) for name, n in constants}
+        for path in join.libraries(cuda=True)[library]:
+            translated = translate(path, ROOT, COMPILER)
+            assert {(c.name, c.index) for c in translated.constants} <= {*constants}
+            for kernel in translated.kernels:
+                of = buffers[kernel.expression.partition("<")[0]]
+                assert kernel.parameters.offsets.keys() == {*of.values()}
 
 
 def test_every_kernel_has_an_entry(found):

@@ -259,14 +259,6 @@ def test_no_argument_that_constants_leave_out_is_named(name, with_cuda):
             assert library.absent_named(kernel, constants) == []
 
 
-def test_function_constants_have_indices_of_their_own(texts):
-    """In each library; most are of headers that several libraries have."""
-    for text in texts.values():
-        indices = re.findall(r"function_constant\((\d+)\)\]\];", text)
-        assert len(set(indices)) == len(indices)
-    assert len(set(re.findall(r"function_constant\((\d+)\)\]\];", texts["norm"]))) > 20
-
-
 def test_the_package_has_no_instruments():
     files = {file.parts[0] for file in importlib.metadata.files("mlx_norms")}
     assert {name for name in files if not name.endswith(".dist-info")} == {"mlx_norms"}

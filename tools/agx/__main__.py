@@ -4,7 +4,7 @@
 
 KERNEL is a host name. A function constant is given by name or index, and is 0 if it is not.
 --group is the threads of a threadgroup, by default what the kernel declares as most. FILE may
-include files by their paths in this checkout, as its kernels do, or from -I.
+include files from -I; of the kernels in this checkout it is a text that join.py writes.
 """
 
 import argparse
@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 
 from metalsim.compiler import find_compiler, preprocess
-from msl.loops import unrolled
-from support.variant import ROOT
 
 from .measure import Specialization, measure
 from .mesa import CHIPS
@@ -41,10 +39,9 @@ def main() -> int:
     given = parser.parse_args()
     group = tuple([*given.group, 1, 1][:3]) if given.group else None
     of = Specialization(given.file.name, given.kernel, tuple(given.constants), group, True)
-    include = (given.file.parent, *given.include, ROOT)
+    include = (given.file.parent, *given.include)
     text = preprocess(given.file.read_text(), of.library, find_compiler(), include)
-    # Loops as join.py unrolls them in the texts that run, also those of headers.
-    texts = {of.library: unrolled(text, of.library)}
+    texts = {of.library: text}
     chips = given.chip or CHIPS
     try:
         (measured,) = measure(tree(), texts, [of], chips)

@@ -13,6 +13,7 @@ check that what it has asks for the bytes that its tiles should, of products of 
 import itertools
 import sys
 
+import join
 from mlx_norms._bench import page_part
 from support.variant import ROOT
 
@@ -103,8 +104,8 @@ def _tiles() -> str:
         f'template [[host_name("{name}")]] [[kernel]] decltype({kernel}) {kernel};\n'
         for name, kernel in kernels.items()
     )
-    text = f'#include "{ROOT}/kernels/matmul/blocked.h"\n{entries}'
-    library = Library.from_source(text, name="tiles", include=[ROOT], check=1)
+    text = join.texts()["matmul"] + entries
+    library = Library.from_source(text, name="tiles", check=1)
     a, b, c = (np.ones((TILED, TILED), np.float32) for _ in "abc")
     lines = []
     for rows, columns, depth in TILES:

@@ -7,7 +7,7 @@
 #include "kernels/group_norm/channel_threads.h"
 
 // A thread's channels are not all of one group.
-constant bool groups_differ [[function_constant(51)]];
+constant bool groups_differ [[function_constant]];
 
 constant constexpr int kHeldThreads = 640; // of a threadgroup, at most
 constant constexpr int kHeldGroups = 64;   // likewise
@@ -131,24 +131,24 @@ inline void add_deviations(
 // `groups_held` groups of them, and `rows` positions at once.
 template <int N, int V>
 [[kernel, max_total_threads_per_threadgroup(640)]] void held_groups(
-    device const uchar* x [[buffer(0)]],
-    device const uchar* weight [[buffer(1), function_constant(has_weight)]],
-    device const uchar* bias [[buffer(2), function_constant(has_bias)]],
-    device uchar* y [[buffer(3)]],
-    device float* mean [[buffer(4)]],
-    device float* rest [[buffer(5)]],
-    device float* variance [[buffer(6)]],
-    constant const int* layouts [[buffer(7)]],
-    constant const int& channels [[buffer(8)]],
-    constant const int& positions [[buffer(9)]],
-    constant const int& groups [[buffer(10)]],
-    constant const int& of_group [[buffer(11)]],
-    constant const int& adjoining [[buffer(12)]],
-    constant const int& across [[buffer(13)]],
-    constant const int& rows [[buffer(14)]],
-    constant const int& groups_held [[buffer(15)]],
-    constant const int& blocks [[buffer(16)]],
-    constant const float& eps [[buffer(17)]],
+    device const uchar* x [[buffer]],
+    device const uchar* weight [[buffer, function_constant(has_weight)]],
+    device const uchar* bias [[buffer, function_constant(has_bias)]],
+    device uchar* y [[buffer]],
+    device float* mean [[buffer]],
+    device float* rest [[buffer]],
+    device float* variance [[buffer]],
+    constant const int* layouts [[buffer]],
+    constant const int& channels [[buffer]],
+    constant const int& positions [[buffer]],
+    constant const int& groups [[buffer]],
+    constant const int& of_group [[buffer]],
+    constant const int& adjoining [[buffer]],
+    constant const int& across [[buffer]],
+    constant const int& rows [[buffer]],
+    constant const int& groups_held [[buffer]],
+    constant const int& blocks [[buffer]],
+    constant const float& eps [[buffer]],
     uint index [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint simds [[simdgroups_per_threadgroup]],

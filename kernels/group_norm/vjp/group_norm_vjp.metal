@@ -7,15 +7,15 @@
 
 #include "kernels/group_norm/channel_threads.h"
 
-constant int group_cotangent_flags [[function_constant(46)]];
-constant int group_gradient_flags [[function_constant(47)]];
-constant bool group_of_sums [[function_constant(48)]]; // x's gradient
-constant bool group_means_wanted [[function_constant(49)]];
-constant bool group_bias_read [[function_constant(50)]];    // by an activation
-constant bool group_writes_input [[function_constant(52)]]; // of partials
-constant int group_sums_type [[function_constant(53)]];
+constant int group_cotangent_flags [[function_constant]];
+constant int group_gradient_flags [[function_constant]];
+constant bool group_of_sums [[function_constant]]; // x's gradient
+constant bool group_means_wanted [[function_constant]];
+constant bool group_bias_read [[function_constant]];    // by an activation
+constant bool group_writes_input [[function_constant]]; // of partials
+constant int group_sums_type [[function_constant]];
 // Groups are channels, of which a threadgroup takes `width`.
-constant bool group_is_channel [[function_constant(54)]];
+constant bool group_is_channel [[function_constant]];
 
 inline void store_sum(device uchar* sums, long at, float v) {
   store(sums + at * size_of(group_sums_type), group_sums_type, v);
@@ -89,25 +89,24 @@ inline void differentiate(
 
 template <int N>
 [[kernel, max_total_threads_per_threadgroup(256)]] void group_gradient_partials(
-    device const uchar* x [[buffer(0)]],
-    device const uchar* weight [[buffer(1), function_constant(has_weight)]],
-    device const uchar* bias [[buffer(2), function_constant(group_bias_read)]],
-    device const uchar* mean [[buffer(3)]],
-    device const uchar* rest [[buffer(4), function_constant(group_has_rest)]],
-    device const uchar* variance [[buffer(5)]],
-    device const uchar* cotangent [[buffer(6)]],
-    device uchar* bias_partials [[buffer(7)]],
-    device uchar* weight_partials [[buffer(8)]],
-    device uchar* gradient [[buffer(9), function_constant(group_writes_input)]],
-    device float* group_means
-    [[buffer(10), function_constant(group_means_wanted)]],
-    constant const int* layouts [[buffer(11)]],
-    constant const int* spread [[buffer(12)]],
-    constant const int& positions [[buffer(13)]],
-    constant const int& groups [[buffer(14)]],
-    constant const float& eps [[buffer(15)]],
+    device const uchar* x [[buffer]],
+    device const uchar* weight [[buffer, function_constant(has_weight)]],
+    device const uchar* bias [[buffer, function_constant(group_bias_read)]],
+    device const uchar* mean [[buffer]],
+    device const uchar* rest [[buffer, function_constant(group_has_rest)]],
+    device const uchar* variance [[buffer]],
+    device const uchar* cotangent [[buffer]],
+    device uchar* bias_partials [[buffer]],
+    device uchar* weight_partials [[buffer]],
+    device uchar* gradient [[buffer, function_constant(group_writes_input)]],
+    device float* group_means [[buffer, function_constant(group_means_wanted)]],
+    constant const int* layouts [[buffer]],
+    constant const int* spread [[buffer]],
+    constant const int& positions [[buffer]],
+    constant const int& groups [[buffer]],
+    constant const float& eps [[buffer]],
     constant const int& samples
-    [[buffer(16), function_constant(group_means_wanted)]],
+    [[buffer, function_constant(group_means_wanted)]],
     uint2 group [[threadgroup_position_in_grid]],
     uint2 at [[thread_position_in_threadgroup]]) {
   threadgroup float shared[2 * N * kGroupThreads];
@@ -188,21 +187,20 @@ template <int N>
 // of one channel.
 template <int THREADS>
 [[kernel, max_total_threads_per_threadgroup(THREADS)]] void group_gradient_sums(
-    device const float* bias_partials [[buffer(0)]],
-    device const float* weight_partials [[buffer(1)]],
-    device const uchar* weight [[buffer(2), function_constant(has_weight)]],
-    device uchar* bias_sums [[buffer(3)]],
-    device uchar* weight_sums [[buffer(4)]],
-    device float* group_means
-    [[buffer(5), function_constant(group_means_wanted)]],
-    constant const int& channels [[buffer(6)]],
-    constant const int& positions [[buffer(7)]],
-    constant const int& groups [[buffer(8)]],
-    constant const int& chunks [[buffer(9)]],
-    constant const int& width [[buffer(10)]],
-    constant const int& samples [[buffer(11)]],
-    constant const int* layouts [[buffer(12)]],
-    constant const int& blocks [[buffer(13)]],
+    device const float* bias_partials [[buffer]],
+    device const float* weight_partials [[buffer]],
+    device const uchar* weight [[buffer, function_constant(has_weight)]],
+    device uchar* bias_sums [[buffer]],
+    device uchar* weight_sums [[buffer]],
+    device float* group_means [[buffer, function_constant(group_means_wanted)]],
+    constant const int& channels [[buffer]],
+    constant const int& positions [[buffer]],
+    constant const int& groups [[buffer]],
+    constant const int& chunks [[buffer]],
+    constant const int& width [[buffer]],
+    constant const int& samples [[buffer]],
+    constant const int* layouts [[buffer]],
+    constant const int& blocks [[buffer]],
     uint index [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]]) {
   threadgroup float shared[2 * THREADS];
@@ -294,22 +292,22 @@ template <int THREADS>
 
 template <int N>
 [[kernel, max_total_threads_per_threadgroup(256)]] void group_input_gradient(
-    device const uchar* x [[buffer(0)]],
-    device const uchar* weight [[buffer(1), function_constant(has_weight)]],
-    device const uchar* bias [[buffer(2), function_constant(group_bias_read)]],
-    device const uchar* mean [[buffer(3)]],
-    device const uchar* rest [[buffer(4), function_constant(group_has_rest)]],
-    device const uchar* variance [[buffer(5)]],
-    device const uchar* cotangent [[buffer(6)]],
+    device const uchar* x [[buffer]],
+    device const uchar* weight [[buffer, function_constant(has_weight)]],
+    device const uchar* bias [[buffer, function_constant(group_bias_read)]],
+    device const uchar* mean [[buffer]],
+    device const uchar* rest [[buffer, function_constant(group_has_rest)]],
+    device const uchar* variance [[buffer]],
+    device const uchar* cotangent [[buffer]],
     device const float* group_means
-    [[buffer(7), function_constant(group_of_sums)]],
-    device uchar* gradient [[buffer(8)]],
-    constant const int* layouts [[buffer(9)]],
-    constant const int* spread [[buffer(10)]],
-    constant const int& positions [[buffer(11)]],
-    constant const int& groups [[buffer(12)]],
-    constant const float& eps [[buffer(13)]],
-    constant const int& samples [[buffer(14)]],
+    [[buffer, function_constant(group_of_sums)]],
+    device uchar* gradient [[buffer]],
+    constant const int* layouts [[buffer]],
+    constant const int* spread [[buffer]],
+    constant const int& positions [[buffer]],
+    constant const int& groups [[buffer]],
+    constant const float& eps [[buffer]],
+    constant const int& samples [[buffer]],
     uint2 group [[threadgroup_position_in_grid]],
     uint2 at [[thread_position_in_threadgroup]]) {
   ChannelThread t = make_channel_thread<N>(group.x, at, spread);

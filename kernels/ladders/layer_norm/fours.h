@@ -6,7 +6,7 @@
 
 #include "kernels/ladders/layer_norm/ladder.h"
 
-constant bool rung_aligned [[function_constant(62)]]; // so no row has a tail
+constant bool rung_aligned [[function_constant]]; // so no row has a tail
 
 // How the fours of unaligned rows are loaded and stored.
 enum Unaligned {

@@ -6,13 +6,12 @@
 #include "kernels/ladders/layer_norm/fours.h"
 
 [[kernel, max_total_threads_per_threadgroup(1024)]] void layer_norm_fused_4(
-    device const float* x [[buffer(0)]],
-    device const float* weight
-    [[buffer(1), function_constant(rung_has_weight)]],
-    device const float* bias [[buffer(2), function_constant(rung_has_bias)]],
-    device float* y [[buffer(3)]],
-    constant const int& length [[buffer(5)]],
-    constant const float& eps [[buffer(6)]],
+    device const float* x [[buffer]],
+    device const float* weight [[buffer, function_constant(rung_has_weight)]],
+    device const float* bias [[buffer, function_constant(rung_has_bias)]],
+    device float* y [[buffer]],
+    constant const int& length [[buffer]],
+    constant const float& eps [[buffer]],
     uint row [[threadgroup_position_in_grid]],
     uint index [[thread_index_in_threadgroup]],
     uint threads [[threads_per_threadgroup]],

@@ -22,8 +22,8 @@
 #include "kernels/common/float_types.h"
 #include "kernels/common/simds_sum.h"
 
-constant bool rung_has_weight [[function_constant(60)]];
-constant bool rung_has_bias [[function_constant(61)]];
+constant bool rung_has_weight [[function_constant]];
+constant bool rung_has_bias [[function_constant]];
 
 // Applies weight and bias i to n. A kernel must not name one that it lacks: x
 // stands in for it and is not read.

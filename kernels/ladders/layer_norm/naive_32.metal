@@ -6,14 +6,13 @@
 #include "kernels/ladders/layer_norm/thread_a_row.h"
 
 [[kernel, max_total_threads_per_threadgroup(32)]] void layer_norm_naive_32_4(
-    device const float* x [[buffer(0)]],
-    device const float* weight
-    [[buffer(1), function_constant(rung_has_weight)]],
-    device const float* bias [[buffer(2), function_constant(rung_has_bias)]],
-    device float* y [[buffer(3)]],
-    constant const int& rows [[buffer(4)]],
-    constant const int& length [[buffer(5)]],
-    constant const float& eps [[buffer(6)]],
+    device const float* x [[buffer]],
+    device const float* weight [[buffer, function_constant(rung_has_weight)]],
+    device const float* bias [[buffer, function_constant(rung_has_bias)]],
+    device float* y [[buffer]],
+    constant const int& rows [[buffer]],
+    constant const int& length [[buffer]],
+    constant const float& eps [[buffer]],
     uint row [[thread_position_in_grid]]) {
   if (row < uint(rows)) {
     long begin = long(row) * length;

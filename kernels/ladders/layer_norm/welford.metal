@@ -8,12 +8,12 @@
 
 template <typename T>
 [[kernel, max_total_threads_per_threadgroup(1024)]] void layer_norm_welford(
-    device const T* x [[buffer(0)]],
-    device const T* weight [[buffer(1), function_constant(rung_has_weight)]],
-    device const T* bias [[buffer(2), function_constant(rung_has_bias)]],
-    device T* y [[buffer(3)]],
-    constant const int& length [[buffer(5)]],
-    constant const float& eps [[buffer(6)]],
+    device const T* x [[buffer]],
+    device const T* weight [[buffer, function_constant(rung_has_weight)]],
+    device const T* bias [[buffer, function_constant(rung_has_bias)]],
+    device T* y [[buffer]],
+    constant const int& length [[buffer]],
+    constant const float& eps [[buffer]],
     uint row [[threadgroup_position_in_grid]],
     uint index [[thread_index_in_threadgroup]],
     uint threads [[threads_per_threadgroup]],

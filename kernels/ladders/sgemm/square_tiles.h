@@ -10,14 +10,14 @@
 
 template <int T>
 [[kernel, max_total_threads_per_threadgroup(T* T)]] void sgemm_square_tiles(
-    device const float* a [[buffer(0)]],
-    device const float* b [[buffer(1)]],
-    device float* c [[buffer(2)]],
-    constant const uint& rows [[buffer(3)]],
-    constant const uint& columns [[buffer(4)]],
-    constant const uint& depth [[buffer(5)]],
-    constant const uint& a_step [[buffer(6)]],
-    constant const uint& b_step [[buffer(7)]],
+    device const float* a [[buffer]],
+    device const float* b [[buffer]],
+    device float* c [[buffer]],
+    constant const uint& rows [[buffer]],
+    constant const uint& columns [[buffer]],
+    constant const uint& depth [[buffer]],
+    constant const uint& a_step [[buffer]],
+    constant const uint& b_step [[buffer]],
     uint2 group [[threadgroup_position_in_grid]],
     uint2 at [[thread_position_in_threadgroup]]) {
   threadgroup float a_tile[T][T];

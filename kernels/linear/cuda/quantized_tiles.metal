@@ -79,17 +79,17 @@ inline void add_group(
 
 template <int C, int S> // tiles of 8 rows; SIMD-groups
 [[kernel, max_total_threads_per_threadgroup(32 * S)]] void quantized_tiles(
-    device const uchar* x [[buffer(0)]],
+    device const uchar* x [[buffer]],
     device const uchar* residual
-    [[buffer(1), function_constant(linear_has_residual)]],
-    device const uchar* w [[buffer(2)]],
-    device const uchar* scales [[buffer(3)]],
-    device const uchar* zeros [[buffer(4)]], // MLX's biases, one per group
-    device uchar* y [[buffer(5)]],
-    constant const int* layouts [[buffer(6)]],
-    constant const uint& lines [[buffer(7)]],
-    constant const uint& rows [[buffer(8)]],
-    constant const uint& length [[buffer(9)]],
+    [[buffer, function_constant(linear_has_residual)]],
+    device const uchar* w [[buffer]],
+    device const uchar* scales [[buffer]],
+    device const uchar* zeros [[buffer]], // MLX's biases, one per group
+    device uchar* y [[buffer]],
+    constant const int* layouts [[buffer]],
+    constant const uint& lines [[buffer]],
+    constant const uint& rows [[buffer]],
+    constant const uint& length [[buffer]],
     uint2 group [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {

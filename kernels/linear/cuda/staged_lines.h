@@ -10,7 +10,7 @@
 
 #include "kernels/linear/cuda/packed_tiles.h"
 
-constant bool words_staged [[function_constant(69)]];
+constant bool words_staged [[function_constant]];
 
 constant constexpr int kTileLines = 32;             // of a threadgroup
 constant constexpr int kLaneLines = kTileLines / 8; // row, row + 8, ...

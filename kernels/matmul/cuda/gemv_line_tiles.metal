@@ -15,19 +15,19 @@ inline uint tile_place(uint line, uint chunk) {
 
 template <int E, int S> // elements per vector; SIMD-groups
 [[kernel, max_total_threads_per_threadgroup(32 * S)]] void gemv_line_tiles(
-    device const uchar* x [[buffer(0)]],
-    device const uchar* w [[buffer(1)]],
-    device uchar* c [[buffer(2)]],
-    constant const uint& lines [[buffer(3)]],
-    constant const uint& depth [[buffer(4)]],
-    constant const int& x_row [[buffer(5)]], // strides, in elements
-    constant const int& x_step [[buffer(6)]],
-    constant const int& w_line [[buffer(7)]],
-    constant const uint& c_row [[buffer(8)]],
-    constant const uint& c_column [[buffer(9)]],
-    constant const int& x_matrix [[buffer(10)]],
-    constant const int& w_matrix [[buffer(11)]],
-    constant const uint& rows [[buffer(12)]],
+    device const uchar* x [[buffer]],
+    device const uchar* w [[buffer]],
+    device uchar* c [[buffer]],
+    constant const uint& lines [[buffer]],
+    constant const uint& depth [[buffer]],
+    constant const int& x_row [[buffer]], // strides, in elements
+    constant const int& x_step [[buffer]],
+    constant const int& w_line [[buffer]],
+    constant const uint& c_row [[buffer]],
+    constant const uint& c_column [[buffer]],
+    constant const int& x_matrix [[buffer]],
+    constant const int& w_matrix [[buffer]],
+    constant const uint& rows [[buffer]],
     uint group [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {

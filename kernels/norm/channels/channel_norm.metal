@@ -7,24 +7,24 @@
 #include "kernels/norm/channels/column_statistics.h"
 #include "kernels/norm/gate.h"
 
-constant bool channels_round_early [[function_constant(93)]];
-constant int channels_x_flags [[function_constant(73)]];
-constant int channels_normalized_flags [[function_constant(74)]];
+constant bool channels_round_early [[function_constant]];
+constant int channels_x_flags [[function_constant]];
+constant int channels_normalized_flags [[function_constant]];
 
 template <int N, int V>
 [[kernel, max_total_threads_per_threadgroup(512)]] void channel_norm(
-    device const uchar* x [[buffer(0)]],
-    device const uchar* weight [[buffer(1), function_constant(has_weight)]],
-    device const uchar* bias [[buffer(2), function_constant(has_bias)]],
-    device uchar* normalized [[buffer(3)]],
-    constant const int* layouts [[buffer(4)]],
-    constant const int& channels [[buffer(5)]],
-    constant const uint& inner [[buffer(6)]],
-    constant const uint& places [[buffer(7)]],
-    constant const int& weight_step [[buffer(8)]],
-    constant const int& bias_step [[buffer(9)]],
-    constant const float& eps [[buffer(10)]],
-    constant const float& weight_offset [[buffer(11)]],
+    device const uchar* x [[buffer]],
+    device const uchar* weight [[buffer, function_constant(has_weight)]],
+    device const uchar* bias [[buffer, function_constant(has_bias)]],
+    device uchar* normalized [[buffer]],
+    constant const int* layouts [[buffer]],
+    constant const int& channels [[buffer]],
+    constant const uint& inner [[buffer]],
+    constant const uint& places [[buffer]],
+    constant const int& weight_step [[buffer]],
+    constant const int& bias_step [[buffer]],
+    constant const float& eps [[buffer]],
+    constant const float& weight_offset [[buffer]],
     uint group [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {

@@ -7,12 +7,12 @@
 #include "kernels/common/parameters.h"
 #include "kernels/norm/channels/column_statistics.h"
 
-constant bool channels_want_input [[function_constant(75)]];
-constant bool channels_want_weight [[function_constant(76)]];
-constant bool channels_want_bias [[function_constant(77)]];
-constant int channels_s_flags [[function_constant(78)]];
-constant int channels_cotangent_flags [[function_constant(79)]];
-constant int channels_input_flags [[function_constant(80)]];
+constant bool channels_want_input [[function_constant]];
+constant bool channels_want_weight [[function_constant]];
+constant bool channels_want_bias [[function_constant]];
+constant int channels_s_flags [[function_constant]];
+constant int channels_cotangent_flags [[function_constant]];
+constant int channels_input_flags [[function_constant]];
 
 // The sum over the lanes of a SIMD-group that have one channel.
 inline float columns_sum(float v) {
@@ -30,23 +30,23 @@ inline float channel_weight(
 
 template <int N, int V>
 [[kernel, max_total_threads_per_threadgroup(512)]] void channel_norm_vjp(
-    device const uchar* s [[buffer(0)]],
-    device const uchar* weight [[buffer(1), function_constant(has_weight)]],
-    device const uchar* cotangent [[buffer(2)]],
+    device const uchar* s [[buffer]],
+    device const uchar* weight [[buffer, function_constant(has_weight)]],
+    device const uchar* cotangent [[buffer]],
     device uchar* input_gradient
-    [[buffer(3), function_constant(channels_want_input)]],
+    [[buffer, function_constant(channels_want_input)]],
     device float* weight_partials
-    [[buffer(4), function_constant(channels_want_weight)]],
+    [[buffer, function_constant(channels_want_weight)]],
     device float* bias_partials
-    [[buffer(5), function_constant(channels_want_bias)]],
-    constant const int* layouts [[buffer(6)]],
-    constant const int& channels [[buffer(7)]],
-    constant const uint& inner [[buffer(8)]],
-    constant const uint& places [[buffer(9)]],
-    constant const uint& iterations [[buffer(10)]],
-    constant const int& weight_step [[buffer(11)]],
-    constant const float& eps [[buffer(12)]],
-    constant const float& weight_offset [[buffer(13)]],
+    [[buffer, function_constant(channels_want_bias)]],
+    constant const int* layouts [[buffer]],
+    constant const int& channels [[buffer]],
+    constant const uint& inner [[buffer]],
+    constant const uint& places [[buffer]],
+    constant const uint& iterations [[buffer]],
+    constant const int& weight_step [[buffer]],
+    constant const float& eps [[buffer]],
+    constant const float& weight_offset [[buffer]],
     uint group [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]]) {

@@ -13,13 +13,13 @@
 
 #include "kernels/common/row_threads.h"
 
-constant int column_lanes [[function_constant(91)]]; // of a SIMD-group
-constant int column_simds [[function_constant(92)]]; // of a threadgroup
+constant int column_lanes [[function_constant]]; // of a SIMD-group
+constant int column_simds [[function_constant]]; // of a threadgroup
 // Of a thread's channels k, the leading ones that any thread has, and that each
 // thread has.
-constant int column_count [[function_constant(88)]];
-constant int column_full [[function_constant(89)]];
-constant bool columns_whole [[function_constant(90)]]; // no SIMD-group has less
+constant int column_count [[function_constant]];
+constant int column_full [[function_constant]];
+constant bool columns_whole [[function_constant]]; // no SIMD-group has less
 
 constant constexpr int kMaxPartials = 2048;
 constant constexpr int kMaxTotals = 256;

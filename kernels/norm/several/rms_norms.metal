@@ -7,28 +7,28 @@
 #include "kernels/norm/fetched_row.h"
 #include "kernels/norm/statistics.h"
 
-constant bool round_early [[function_constant(10)]]; // before the weight
-constant bool has_x3 [[function_constant(11)]];
-constant bool has_x4 [[function_constant(12)]];
-constant bool has_weight2 [[function_constant(13)]];
-constant bool has_weight3 [[function_constant(14)]];
-constant bool has_weight4 [[function_constant(20)]];
-constant bool has_multipliers [[function_constant(21)]];
+constant bool round_early [[function_constant]]; // before the weight
+constant bool has_x3 [[function_constant]];
+constant bool has_x4 [[function_constant]];
+constant bool has_weight2 [[function_constant]];
+constant bool has_weight3 [[function_constant]];
+constant bool has_weight4 [[function_constant]];
+constant bool has_multipliers [[function_constant]];
 // Rows have lengths and threads of their own, which all pass some row's end;
 // a thread's vectors are as many as the row with the most needs.
-constant bool mixed_lengths [[function_constant(22)]];
+constant bool mixed_lengths [[function_constant]];
 
-constant int x_flags [[function_constant(23)]];
-constant int x2_flags [[function_constant(24)]];
-constant int x3_flags [[function_constant(25)]];
-constant int x4_flags [[function_constant(26)]];
-constant int weight2_flags [[function_constant(28)]];
-constant int weight3_flags [[function_constant(29)]];
-constant int weight4_flags [[function_constant(30)]];
-constant int y_flags [[function_constant(31)]];
-constant int y2_flags [[function_constant(32)]];
-constant int y3_flags [[function_constant(33)]];
-constant int y4_flags [[function_constant(34)]];
+constant int x_flags [[function_constant]];
+constant int x2_flags [[function_constant]];
+constant int x3_flags [[function_constant]];
+constant int x4_flags [[function_constant]];
+constant int weight2_flags [[function_constant]];
+constant int weight3_flags [[function_constant]];
+constant int weight4_flags [[function_constant]];
+constant int y_flags [[function_constant]];
+constant int y2_flags [[function_constant]];
+constant int y3_flags [[function_constant]];
+constant int y4_flags [[function_constant]];
 
 // What is passed of an array: its first threadgroup, its rows, their length,
 // the threads and the full_count of a row, and the multiplier's bits.
@@ -52,25 +52,25 @@ inline bool is_of(uint group, constant const int* array, thread int* of) {
 
 template <int N, int V, int THREADS> // the most threads per threadgroup
 [[kernel, max_total_threads_per_threadgroup(THREADS)]] void rms_norms(
-    device const uchar* x [[buffer(0)]],
-    device const uchar* x2 [[buffer(1)]],
-    device const uchar* x3 [[buffer(2), function_constant(has_x3)]],
-    device const uchar* x4 [[buffer(3), function_constant(has_x4)]],
-    device const uchar* weight [[buffer(4), function_constant(has_weight)]],
-    device const uchar* weight2 [[buffer(5), function_constant(has_weight2)]],
-    device const uchar* weight3 [[buffer(6), function_constant(has_weight3)]],
-    device const uchar* weight4 [[buffer(7), function_constant(has_weight4)]],
-    device uchar* y [[buffer(8)]],
-    device uchar* y2 [[buffer(9)]],
-    device uchar* y3 [[buffer(10), function_constant(has_x3)]],
-    device uchar* y4 [[buffer(11), function_constant(has_x4)]],
-    constant const int* layouts [[buffer(12)]],
-    constant const int* array1 [[buffer(13)]],
-    constant const int* array2 [[buffer(14)]],
-    constant const int* array3 [[buffer(15), function_constant(has_x3)]],
-    constant const int* array4 [[buffer(16), function_constant(has_x4)]],
-    constant const float& eps [[buffer(17)]],
-    constant const float& weight_offset [[buffer(18)]],
+    device const uchar* x [[buffer]],
+    device const uchar* x2 [[buffer]],
+    device const uchar* x3 [[buffer, function_constant(has_x3)]],
+    device const uchar* x4 [[buffer, function_constant(has_x4)]],
+    device const uchar* weight [[buffer, function_constant(has_weight)]],
+    device const uchar* weight2 [[buffer, function_constant(has_weight2)]],
+    device const uchar* weight3 [[buffer, function_constant(has_weight3)]],
+    device const uchar* weight4 [[buffer, function_constant(has_weight4)]],
+    device uchar* y [[buffer]],
+    device uchar* y2 [[buffer]],
+    device uchar* y3 [[buffer, function_constant(has_x3)]],
+    device uchar* y4 [[buffer, function_constant(has_x4)]],
+    constant const int* layouts [[buffer]],
+    constant const int* array1 [[buffer]],
+    constant const int* array2 [[buffer]],
+    constant const int* array3 [[buffer, function_constant(has_x3)]],
+    constant const int* array4 [[buffer, function_constant(has_x4)]],
+    constant const float& eps [[buffer]],
+    constant const float& weight_offset [[buffer]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],

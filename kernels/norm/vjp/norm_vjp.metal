@@ -21,27 +21,27 @@
 #include "kernels/norm/rows_ahead.h"
 #include "kernels/norm/statistics.h"
 
-constant bool has_sum_cotangent [[function_constant(30)]];
-constant bool clamped_sum [[function_constant(31)]];
-constant bool want_input [[function_constant(32)]];
-constant bool want_weight [[function_constant(33)]];
-constant bool want_bias [[function_constant(34)]];
-constant bool keep_statistics [[function_constant(35)]];
+constant bool has_sum_cotangent [[function_constant]];
+constant bool clamped_sum [[function_constant]];
+constant bool want_input [[function_constant]];
+constant bool want_weight [[function_constant]];
+constant bool want_bias [[function_constant]];
+constant bool keep_statistics [[function_constant]];
 // The row is not normalized: its products with the weight have gradients.
-constant bool identity [[function_constant(61)]];
+constant bool identity [[function_constant]];
 
-constant bool want_gate [[function_constant(75)]];
+constant bool want_gate [[function_constant]];
 
-constant int s_flags [[function_constant(40)]];
-constant int cotangent_flags [[function_constant(41)]];
-constant int sum_cotangent_flags [[function_constant(42)]];
-constant int input_gradient_flags [[function_constant(43)]];
-constant int gate_flags [[function_constant(73)]];
-constant int gate_gradient_flags [[function_constant(76)]];
+constant int s_flags [[function_constant]];
+constant int cotangent_flags [[function_constant]];
+constant int sum_cotangent_flags [[function_constant]];
+constant int input_gradient_flags [[function_constant]];
+constant int gate_flags [[function_constant]];
+constant int gate_gradient_flags [[function_constant]];
 // One loop has all rows of a row of the weight: its sums are the gradients.
-constant bool stores_gradients [[function_constant(48)]];
-constant int weight_gradient_flags [[function_constant(57)]];
-constant int bias_gradient_flags [[function_constant(58)]];
+constant bool stores_gradients [[function_constant]];
+constant int weight_gradient_flags [[function_constant]];
+constant int bias_gradient_flags [[function_constant]];
 
 // Whether the gradient of what is normalized is needed.
 inline bool needs_weighted() {
@@ -279,26 +279,26 @@ inline RowSums row_sums(
 
 template <int N, int V, int THREADS> // the most threads per threadgroup
 [[kernel, max_total_threads_per_threadgroup(THREADS)]] void norm_vjp(
-    device const uchar* s [[buffer(0)]], // x, or x + residual, rounded
-    device const uchar* weight [[buffer(1), function_constant(has_weight)]],
-    device const uchar* cotangent [[buffer(2)]],
+    device const uchar* s [[buffer]], // x, or x + residual, rounded
+    device const uchar* weight [[buffer, function_constant(has_weight)]],
+    device const uchar* cotangent [[buffer]],
     device const uchar* sum_cotangent
-    [[buffer(3), function_constant(has_sum_cotangent)]],
-    device uchar* input_gradient [[buffer(4), function_constant(want_input)]],
-    device uchar* weight_partials [[buffer(5), function_constant(want_weight)]],
-    device uchar* bias_partials [[buffer(6), function_constant(want_bias)]],
+    [[buffer, function_constant(has_sum_cotangent)]],
+    device uchar* input_gradient [[buffer, function_constant(want_input)]],
+    device uchar* weight_partials [[buffer, function_constant(want_weight)]],
+    device uchar* bias_partials [[buffer, function_constant(want_bias)]],
     device float* kept_statistics
-    [[buffer(7), function_constant(keep_statistics)]],
-    constant const int* layouts [[buffer(8)]],
-    constant const int& rows [[buffer(9)]],
-    constant const int& length [[buffer(10)]],
-    constant const int& heads [[buffer(11)]],
-    constant const int& rows_per_loop [[buffer(12)]],
-    constant const int& loops [[buffer(13)]],
-    constant const float& eps [[buffer(14)]],
-    constant const float& weight_offset [[buffer(15)]],
-    device const uchar* gate [[buffer(16), function_constant(has_gate)]],
-    device uchar* gate_gradient [[buffer(17), function_constant(want_gate)]],
+    [[buffer, function_constant(keep_statistics)]],
+    constant const int* layouts [[buffer]],
+    constant const int& rows [[buffer]],
+    constant const int& length [[buffer]],
+    constant const int& heads [[buffer]],
+    constant const int& rows_per_loop [[buffer]],
+    constant const int& loops [[buffer]],
+    constant const float& eps [[buffer]],
+    constant const float& weight_offset [[buffer]],
+    device const uchar* gate [[buffer, function_constant(has_gate)]],
+    device uchar* gate_gradient [[buffer, function_constant(want_gate)]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],

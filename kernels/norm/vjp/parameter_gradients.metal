@@ -9,28 +9,28 @@
 #include "kernels/norm/gate.h"
 #include "kernels/norm/persistent_loop.h"
 
-constant bool sums_weight [[function_constant(50)]];
-constant bool sums_bias [[function_constant(51)]];
-constant int columns_s_flags [[function_constant(52)]];
-constant int columns_cotangent_flags [[function_constant(53)]];
-constant int columns_gate_flags [[function_constant(77)]];
-constant int weight_gradient_type [[function_constant(54)]];
-constant int bias_gradient_type [[function_constant(55)]];
+constant bool sums_weight [[function_constant]];
+constant bool sums_bias [[function_constant]];
+constant int columns_s_flags [[function_constant]];
+constant int columns_cotangent_flags [[function_constant]];
+constant int columns_gate_flags [[function_constant]];
+constant int weight_gradient_type [[function_constant]];
+constant int bias_gradient_type [[function_constant]];
 
 template <int N>
 [[kernel, max_total_threads_per_threadgroup(256)]] void parameter_gradients(
-    device const uchar* s [[buffer(0)]],
-    device const uchar* cotangent [[buffer(1)]],
+    device const uchar* s [[buffer]],
+    device const uchar* cotangent [[buffer]],
     device const float* kept_statistics
-    [[buffer(2), function_constant(sums_weight)]],
-    device float* weight_partials [[buffer(3), function_constant(sums_weight)]],
-    device float* bias_partials [[buffer(4), function_constant(sums_bias)]],
-    constant const int* layouts [[buffer(5)]],
-    constant const int& rows [[buffer(6)]],
-    constant const int& length [[buffer(7)]],
-    constant const int& heads [[buffer(8)]],
-    constant const int& rows_per_loop [[buffer(9)]],
-    device const uchar* gate [[buffer(10), function_constant(has_gate)]],
+    [[buffer, function_constant(sums_weight)]],
+    device float* weight_partials [[buffer, function_constant(sums_weight)]],
+    device float* bias_partials [[buffer, function_constant(sums_bias)]],
+    constant const int* layouts [[buffer]],
+    constant const int& rows [[buffer]],
+    constant const int& length [[buffer]],
+    constant const int& heads [[buffer]],
+    constant const int& rows_per_loop [[buffer]],
+    device const uchar* gate [[buffer, function_constant(has_gate)]],
     uint2 at [[thread_position_in_grid]]) {
   int i = int(at.x) * N;
   if (i >= length) {
@@ -96,13 +96,12 @@ INSTANTIATE_PARAMETER_GRADIENTS(8)
 // each of its SIMD-groups as many rows, then the first one their totals.
 [[kernel, max_total_threads_per_threadgroup(1024)]] void sum_partials(
     device const float* weight_partials
-    [[buffer(0), function_constant(sums_weight)]],
-    device const float* bias_partials
-    [[buffer(1), function_constant(sums_bias)]],
-    device uchar* weight_gradient [[buffer(2), function_constant(sums_weight)]],
-    device uchar* bias_gradient [[buffer(3), function_constant(sums_bias)]],
-    constant const int& count [[buffer(4)]],
-    constant const int& columns [[buffer(5)]],
+    [[buffer, function_constant(sums_weight)]],
+    device const float* bias_partials [[buffer, function_constant(sums_bias)]],
+    device uchar* weight_gradient [[buffer, function_constant(sums_weight)]],
+    device uchar* bias_gradient [[buffer, function_constant(sums_bias)]],
+    constant const int& count [[buffer]],
+    constant const int& columns [[buffer]],
     uint2 group [[threadgroup_position_in_grid]],
     uint simd [[simdgroup_index_in_threadgroup]],
     uint simds [[simdgroups_per_threadgroup]],

@@ -16,18 +16,18 @@
 #include "kernels/norm/loop_sums.h"
 #include "kernels/norm/rows_ahead.h"
 
-constant bool has_post_weight [[function_constant(10)]];
-constant bool clamped_sum [[function_constant(31)]];
-constant bool want_post_weight [[function_constant(32)]];
-constant bool want_weight [[function_constant(33)]];
+constant bool has_post_weight [[function_constant]];
+constant bool clamped_sum [[function_constant]];
+constant bool want_post_weight [[function_constant]];
+constant bool want_weight [[function_constant]];
 
-constant int x_flags [[function_constant(20)]];
-constant int sum_flags [[function_constant(21)]];
-constant int post_weight_flags [[function_constant(22)]];
-constant int cotangent_flags [[function_constant(40)]];
-constant int sum_cotangent_flags [[function_constant(41)]];
-constant int x_gradient_flags [[function_constant(42)]];
-constant int sum_gradient_flags [[function_constant(43)]];
+constant int x_flags [[function_constant]];
+constant int sum_flags [[function_constant]];
+constant int post_weight_flags [[function_constant]];
+constant int cotangent_flags [[function_constant]];
+constant int sum_cotangent_flags [[function_constant]];
+constant int x_gradient_flags [[function_constant]];
+constant int sum_gradient_flags [[function_constant]];
 
 // One of the norms: its input's rows and its weight.
 template <int N, int V>
@@ -63,25 +63,25 @@ root_sums(float2 sums, thread RowThreads& threads, int length, float eps) {
 
 template <int N, int V, int THREADS> // the most threads per threadgroup
 [[kernel, max_total_threads_per_threadgroup(THREADS)]] void norm_add_norm_vjp(
-    device const uchar* x [[buffer(0)]],
-    device const uchar* sum [[buffer(1)]],
+    device const uchar* x [[buffer]],
+    device const uchar* sum [[buffer]],
     device const uchar* post_weight
-    [[buffer(2), function_constant(has_post_weight)]],
-    device const uchar* weight [[buffer(3), function_constant(has_weight)]],
-    device const uchar* cotangent [[buffer(4)]],
-    device const uchar* sum_cotangent [[buffer(5)]],
-    device uchar* x_gradient [[buffer(6)]],
-    device uchar* sum_gradient [[buffer(7)]],
+    [[buffer, function_constant(has_post_weight)]],
+    device const uchar* weight [[buffer, function_constant(has_weight)]],
+    device const uchar* cotangent [[buffer]],
+    device const uchar* sum_cotangent [[buffer]],
+    device uchar* x_gradient [[buffer]],
+    device uchar* sum_gradient [[buffer]],
     device uchar* post_weight_partials
-    [[buffer(8), function_constant(want_post_weight)]],
-    device uchar* weight_partials [[buffer(9), function_constant(want_weight)]],
-    constant const int* layouts [[buffer(10)]],
-    constant const int& rows [[buffer(11)]],
-    constant const int& length [[buffer(12)]],
-    constant const int& rows_per_loop [[buffer(13)]],
-    constant const int& loops [[buffer(14)]],
-    constant const float& eps [[buffer(15)]],
-    constant const float& weight_offset [[buffer(16)]],
+    [[buffer, function_constant(want_post_weight)]],
+    device uchar* weight_partials [[buffer, function_constant(want_weight)]],
+    constant const int* layouts [[buffer]],
+    constant const int& rows [[buffer]],
+    constant const int& length [[buffer]],
+    constant const int& rows_per_loop [[buffer]],
+    constant const int& loops [[buffer]],
+    constant const float& eps [[buffer]],
+    constant const float& weight_offset [[buffer]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],

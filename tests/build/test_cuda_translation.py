@@ -506,7 +506,7 @@ def test_projections_leave_registers_enough(shape, norm):
 
 def snippet(tmp_path, text):
     path = tmp_path / "kernels/snippet.metal"
-    path.parent.mkdir()
+    path.parent.mkdir(exist_ok=True)
     path.write_text(f"#include <metal_stdlib>\nusing namespace metal;\n{text}")
     return translate(path, tmp_path, COMPILER)
 

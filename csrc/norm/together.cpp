@@ -101,6 +101,7 @@ void NormsTogether::plan(LaunchPlan& plan) const {
 
   bool few = !geometry.looped && has_few_threads(launch, plan.stream);
   launch.set(K::fetch_first, few);
+  launch.set(K::fetch_residual, false);
   if (!few) {
     launch.threads_per_core = width == 8 ? 1536 : 1024; // as a norm alone
   }

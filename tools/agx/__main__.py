@@ -18,11 +18,11 @@ from .mesa import CHIPS
 from .packages import Unavailable, tree
 
 
-def constant(text: str) -> tuple[str, object]:
+def constant(text: str) -> tuple[str, int]:
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text} is not NAME=VALUE")
-    return name, {"true": 1, "false": 0}.get(value, value)
+    return name, int({"true": 1, "false": 0}.get(value, value))
 
 
 def main() -> int:

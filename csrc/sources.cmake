@@ -108,18 +108,15 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp
     csrc/cpu/memory.cpp
     csrc/cpu/threads.cpp
-    csrc/group_norm/cpu_dispatch.cpp
     csrc/group_norm/cpu_statistics.cpp
     csrc/group_norm/cpu_work.cpp
     csrc/group_norm/eval_cpu.cpp
     csrc/group_norm/small_groups.cpp
     csrc/group_norm/vjp_eval_cpu.cpp
     csrc/norm/channels/eval_cpu.cpp
-    csrc/norm/cpu_dispatch.cpp
     csrc/norm/eval_cpu.cpp
     csrc/norm/norm_add_norm/eval_cpu.cpp
     csrc/op/eval_cpu.cpp
-    csrc/rope/cpu_dispatch.cpp
     csrc/rope/eval_cpu.cpp)
 # Compiled once per instruction set.
 set(MLX_NORMS_CPU_KERNELS
@@ -127,15 +124,11 @@ set(MLX_NORMS_CPU_KERNELS
     csrc/group_norm/cpu_small_groups.cpp
     csrc/norm/channels/cpu_norm.cpp
     csrc/norm/channels/cpu_vjp.cpp
-    csrc/norm/cpu/factored_row.cpp
-    csrc/norm/cpu/gated_rows.cpp
-    csrc/norm/cpu/gated_vjp.cpp
+    csrc/norm/cpu/any_rows.cpp
+    csrc/norm/cpu/any_vjp.cpp
     csrc/norm/cpu/kernels.cpp
     csrc/norm/cpu/norm.cpp
-    csrc/norm/cpu/other_rows.cpp
-    csrc/norm/cpu/short_rows.cpp
     csrc/norm/cpu/vjp.cpp
-    csrc/norm/cpu/whole_rows.cpp
     csrc/rope/cpu_kernels.cpp)
 set(MLX_NORMS_METAL_SOURCES
     csrc/gpu/metal/backend.cpp

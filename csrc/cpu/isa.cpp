@@ -11,12 +11,38 @@
 
 namespace mlx_norms::cpu {
 
+// The ops' tables of kernels, of which each instruction set has one.
+struct Kernels;
+struct GroupKernels;
+struct RopeKernels;
+
+#define MLX_NORMS_TABLES(isa)              \
+  extern const Kernels kernels_##isa;      \
+  namespace group_norm {                   \
+  extern const GroupKernels kernels_##isa; \
+  }                                        \
+  namespace rope {                         \
+  extern const RopeKernels kernels_##isa;  \
+  }
+
+MLX_NORMS_TABLES(baseline)
+MLX_NORMS_TABLES(avx2)
+MLX_NORMS_TABLES(avx512)
+MLX_NORMS_TABLES(avx512bf16)
+
 namespace {
 
-struct NamedIsa {
+struct Isa {
   std::string name;
-  Isa isa;
+  const Kernels* norm;
+  const GroupKernels* group_norm;
+  const RopeKernels* rope;
 };
+
+#define MLX_NORMS_ISA(isa)                                                 \
+  Isa {                                                                    \
+    #isa, &kernels_##isa, &group_norm::kernels_##isa, &rope::kernels_##isa \
+  }
 
 #if defined(__x86_64__)
 // Not every clang's __builtin_cpu_supports knows f16c.
@@ -27,8 +53,9 @@ bool has_f16c_and_fma() {
 }
 #endif
 
-std::vector<NamedIsa> available() {
-  std::vector<NamedIsa> isas;
+// CMakeLists.txt defines a macro for each that is built.
+std::vector<Isa> available() {
+  std::vector<Isa> isas;
 #if defined(__x86_64__)
   __builtin_cpu_init();
   [[maybe_unused]] bool avx2 =
@@ -39,24 +66,24 @@ std::vector<NamedIsa> available() {
 #endif
 #if defined(MLX_NORMS_AVX512BF16)
   if (avx512 && __builtin_cpu_supports("avx512bf16")) {
-    isas.push_back({"avx512bf16", Isa::Avx512Bf16});
+    isas.push_back(MLX_NORMS_ISA(avx512bf16));
   }
 #endif
 #if defined(MLX_NORMS_AVX512)
   if (avx512) {
-    isas.push_back({"avx512", Isa::Avx512});
+    isas.push_back(MLX_NORMS_ISA(avx512));
   }
 #endif
 #if defined(MLX_NORMS_AVX2)
   if (avx2) {
-    isas.push_back({"avx2", Isa::Avx2});
+    isas.push_back(MLX_NORMS_ISA(avx2));
   }
 #endif
-  isas.push_back({"baseline", Isa::Baseline});
+  isas.push_back(MLX_NORMS_ISA(baseline));
   return isas;
 }
 
-NamedIsa choose() {
+Isa choose() {
   auto isas = available();
   const char* forced = std::getenv("MLX_NORMS_CPU_ISA");
   if (!forced || !*forced) {
@@ -74,8 +101,8 @@ NamedIsa choose() {
       " on this machine but is " + forced + ".");
 }
 
-const NamedIsa& chosen() {
-  static const NamedIsa isa = choose();
+const Isa& chosen() {
+  static const Isa isa = choose();
   return isa;
 }
 
@@ -93,8 +120,16 @@ const std::string& isa() {
   return chosen().name;
 }
 
-Isa isa_in_use() {
-  return chosen().isa;
+const Kernels& kernels() {
+  return *chosen().norm;
+}
+
+const GroupKernels& group_kernels() {
+  return *chosen().group_norm;
+}
+
+const RopeKernels& rope_kernels() {
+  return *chosen().rope;
 }
 
 } // namespace mlx_norms::cpu

@@ -129,7 +129,7 @@ struct GroupKernels {
   void (*vjp_of_small_groups)(const SmallGroupsVJPJob&);
 };
 
-// The kernels for the instruction set in use.
+// The kernels for the instruction set in use (csrc/cpu/isa.cpp).
 const GroupKernels& group_kernels();
 
 } // namespace mlx_norms::cpu

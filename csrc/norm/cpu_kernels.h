@@ -12,11 +12,12 @@
 
 namespace mlx_norms::cpu {
 
+using mlx_norms::Operand;
 using enum Operand;
 
 // Padded rows in float32 with the offset added; row i uses weight row i % rows.
 struct Weight {
-  const float* data;
+  const float* data = nullptr;
   int64_t rows = 1;
 };
 
@@ -31,56 +32,56 @@ struct CompensatedSum {
 // How a row's factor follows from its squares: see NormSpec.
 struct Root {
   float eps;
-  bool l2;
-  bool eps_bounds;
+  bool l2 = false;
+  bool eps_bounds = false;
 };
 
-struct NormJob {
-  int64_t first_row; // in the array, to find the weight's row
-  int64_t rows;
-  int64_t rows_after; // rows of x and of the residual that are needed next
-  int64_t width;
-  RowsIn in[kOperands]; // no data: absent, or one of those below
-  RowsOut normalized;
-  RowsOut sum; // of x and the residuals
-  Weight weight;
-  Weight bias; // no data: none
-  float number = 1.0f;
-  bool round_factored;     // to x's dtype
-  bool factor_of_sum;      // which is rounded before and after
-  float multiplier = 1.0f; // of y
-  bool round_result;  // y, before it is modulated: a weight or bias changed it
-  bool round_product; // of y and 1 + scale, to the output's dtype
-  bool gate_first;    // of x, before it is normalized
-  bool round_gated;   // x times the activated gate, to x's dtype
+// What a spec says, besides its operands.
+struct NormOptions {
+  Root root = {};
   Activation activation = Activation::None;
-  bool center;
-  bool clamp;
-  bool late;
-  Root root;
-  // A padded row, or four with a scale, shift, factor, multiplier, gate or
-  // second residual.
-  float* scratch;
+  bool gate_first = false; // of x, before it is normalized
+  bool center = false;
+  bool late = false;
+  bool clamp = false;
+  bool identity = false; // the rows of a gradient are not normalized
+  float number = 1.0f;   // in place of a factor
+  bool factor_of_sum = false;
+  float multiplier = 1.0f;
 };
 
-struct NormVJPJob {
-  int64_t first_row;
-  int64_t rows;
-  int64_t width;
-  RowsIn in[kOperands];  // no data: absent, or one of those below
-  RowsOut input;         // no data: not wanted
-  RowsOut gate_gradient; // likewise
-  Weight weight;
-  CompensatedSum weight_gradient; // weight.rows rows, or null
-  CompensatedSum bias_gradient;   // as many, or null
-  bool center;
-  bool clamp;
-  bool identity; // the rows are not normalized
-  bool gate_first;
-  Activation activation = Activation::None;
-  Root root;
-  float* scratch; // three padded rows, or five with a gate
+struct NormJob : NormOptions {
+  int64_t first_row = 0; // in the array, to find the weight's row
+  int64_t rows = 0;
+  int64_t rows_after = 0; // rows of x and of the residual that are needed next
+  int64_t width = 0;
+  RowsIn in[kOperands] = {}; // no data: absent, or one of those below
+  RowsOut normalized = {};
+  RowsOut sum = {}; // of x and the residuals
+  Weight weight = {};
+  Weight bias = {};         // no data: none
+  float* scratch = nullptr; // scratch_rows() padded rows
 };
+
+// As many rows as are computed together in float32, which stay in the L1 cache.
+static constexpr int64_t scratch_rows(int64_t width) {
+  constexpr int64_t kElements = 1024;
+  return width < kElements ? kElements / padded(width) : 1;
+}
+
+struct NormVJPJob : NormOptions {
+  int64_t first_row = 0;
+  int64_t rows = 0;
+  int64_t width = 0;
+  RowsIn in[kOperands] = {};   // no data: absent, or one of those below
+  RowsOut out[kOperands] = {}; // of kX and kGate; no data: not wanted
+  Weight weight = {};
+  CompensatedSum weight_gradient = {}; // weight.rows rows, or null
+  CompensatedSum bias_gradient = {};   // as many, or null
+  float* scratch = nullptr;            // kVJPScratch padded rows
+};
+
+static constexpr int64_t kVJPScratch = 5;
 
 // Adjoining columns of one sample: channels that are `step` elements apart, of
 // x, and as dense as they can be of an output.
@@ -134,7 +135,7 @@ struct Kernels {
   void (*store)(const float* from, int64_t width, const RowsOut& to);
 };
 
-// The kernels for the instruction set in use.
+// The kernels for the instruction set in use (csrc/cpu/isa.cpp).
 const Kernels& kernels();
 
 } // namespace mlx_norms::cpu

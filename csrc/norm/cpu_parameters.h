@@ -31,6 +31,20 @@ inline Root root_of(const NormSpec& spec) {
   return {spec.eps, spec.l2, spec.eps_bounds};
 }
 
+inline NormOptions options_of(const NormSpec& spec) {
+  return {
+      .root = root_of(spec),
+      .activation = spec.activation,
+      .gate_first = spec.gate_first,
+      .center = spec.center,
+      .late = spec.rounding == Rounding::Late,
+      .clamp = spec.clamp,
+      .identity = spec.identity,
+      .number = spec.number,
+      .factor_of_sum = spec.factor_of_sum,
+      .multiplier = spec.multiplier};
+}
+
 inline RowsIn rows_in(const mx::array& a, int64_t row_stride) {
   auto step = a.size() == 1 || a.shape(-1) == 1 ? 1 : a.strides(-1);
   return {a.data<char>(), float_type(a.dtype()), row_stride, step};
@@ -51,7 +65,9 @@ inline RowsIn from(RowsIn rows, int64_t element) {
 }
 
 inline RowsOut from(RowsOut rows, int64_t element) {
-  rows.data = static_cast<char*>(rows.data) + element * size_of(rows.type);
+  if (rows.data) {
+    rows.data = static_cast<char*>(rows.data) + element * size_of(rows.type);
+  }
   return rows;
 }
 

@@ -94,9 +94,12 @@ inline void rotate(const RopeJob& job, const float* row, F put) {
 
 // Normalizes a row, with its weight and factor.
 template <typename T, bool kEarly>
-inline void
-normalize(const RopeJob& job, const RopeRow& of, FloatRow row, float* to) {
-  SummedRow<false> summed{row, 0.0f, first_sums<false>(row, 0.0f)};
+inline void normalize(
+    const RopeJob& job,
+    const RopeRow& of,
+    WholeRow<float> row,
+    float* to) {
+  auto summed = sum_row<false>(row);
   auto statistics = row_statistics(summed, {job.eps, false, false});
   auto step = [](Floats v) { return kEarly ? round_to<T>(v) : v; };
   bool scales = of.factor != 1.0f;
@@ -116,7 +119,8 @@ normalize(const RopeJob& job, const RopeRow& of, FloatRow row, float* to) {
 template <typename T, bool kEarly>
 void rope_row(const RopeJob& job, const RopeRow& of) {
   float* between = job.scratch + padded(job.width);
-  auto row = load_row(of.x, 0, job.width, job.scratch);
+  WholeRow<float> row{job.scratch, job.width};
+  load_rows(of.x, 0, 1, job.width, job.scratch);
   auto* y = static_cast<T*>(of.y.data);
   auto put = [=](int64_t i, auto extent, Floats v) { store(y + i, v, extent); };
   bool before = of.rotated && job.rope_first;
@@ -124,7 +128,8 @@ void rope_row(const RopeJob& job, const RopeRow& of) {
     rotate<T, kEarly>(job, row.data, [=](int64_t i, auto extent, Floats v) {
       store(between + i, v, extent);
     });
-    row = padded_row(between, job.width);
+    row = {between, job.width};
+    row.pad(0.0f);
   }
   const float* result = row.data;
   if (job.normalized) {

@@ -50,7 +50,7 @@ struct RopeKernels {
   void (*row)(const RopeJob&, const RopeRow&);
 };
 
-// The kernels for the instruction set in use.
+// The kernels for the instruction set in use (csrc/cpu/isa.cpp).
 const RopeKernels& rope_kernels();
 
 } // namespace mlx_norms::cpu

@@ -92,7 +92,7 @@ def test_many_rows(form):
 @pytest.mark.parametrize("form", ["after", "before"])
 @pytest.mark.parametrize("activation", ACTIVATIONS[1:])
 def test_rows_have_the_same_bits_alone(form, activation):
-    """On the CPU, activations of 16-bit gates are looked up in a table if there are many."""
+    """As they have among others."""
     for dtype, length in itertools.product((mx.float16, mx.bfloat16), (1024, 1030)):
         for norm in (norm_of(form, activation), norm_of(form, activation, rounding="late")):
             arrays = arrays_of(form, (33, length), dtype)

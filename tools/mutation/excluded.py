@@ -25,6 +25,7 @@ class Excluded(NamedTuple):
 
 _STAGES = "rows are fetched in stages on CUDA alone"
 _CHOICE = "a choice of how a launch goes, or what is read again, with the same values"
+_LOOP = "the loop over any rows has the same bits"
 _SAMPLE = "what the check before a first use takes as a sample decides no result"
 
 EXCLUDED = [
@@ -48,11 +49,12 @@ EXCLUDED = [
     Excluded("csrc/group_norm/plan.cpp:launch_held:*", _CHOICE, "few_registers"),
     Excluded("csrc/group_norm/plan.cpp:launch_held:*", _CHOICE, "spec.activation =="),
     Excluded("csrc/norm/vjp_plan.cpp:fetches_next:*", _CHOICE),
-    Excluded("csrc/norm/cpu/whole_rows.cpp:rows_together:*", _CHOICE),
-    Excluded("csrc/norm/cpu/*:never", _CHOICE, "is_float_row"),
+    Excluded("csrc/norm/cpu/norm.cpp:rows_together:*", _CHOICE),
+    Excluded("csrc/norm/cpu/*:suits:always", _LOOP, "are_whole_rows"),
+    Excluded("csrc/norm/cpu/*:suits:part of condition", _LOOP, "i == kX ||"),
+    Excluded("csrc/norm/cpu/*:suits:verdict", _LOOP),
     Excluded("csrc/norm/eval_cpu.cpp:*:one choice", _CHOICE, "blocks_of_sums"),
-    Excluded("csrc/norm/cpu/gate_row.h:is_worth_a_table:*", _CHOICE),
-    Excluded("csrc/norm/cpu/rows.h:*:unwrapped", _CHOICE, "padded(width)"),
+    Excluded("csrc/norm/cpu/rows.h:sums:unwrapped", _CHOICE),
     Excluded("csrc/op/node.cpp:make:never", _CHOICE),
     Excluded("csrc/rope/cpu_angles.h:sine_and_cosine:always", _CHOICE),
     Excluded("csrc/norm/channels/columns.h:ahead:*", "an address that is fetched ahead"),

@@ -50,9 +50,10 @@ GRAPH = _of("norm", "compile", "compiled_twice", "vmap", "shapeless", "derivativ
 GRAPH += " " + _of("battery", "battery::test_vmap", "battery::test_compile")
 
 _CPU = [
-    Target("csrc/cpu/activations.h csrc/norm/cpu/gate*", GATED),
+    Target("csrc/cpu/activations.h", GATED),
     Target("csrc/cpu/row_*.h", _of("norm", "layouts", "threads", "gradients::test_one_dtype")),
     Target("csrc/cpu/[sp]*.h", f"{ROWS} {GRADIENTS}"),
+    Target("csrc/norm/cpu/any_*", f"{ROWS} {GRADIENTS} {OPTIONS} {GATED}"),
     Target("csrc/norm/cpu/* csrc/norm/cpu_parameters.h", f"{ROWS} {GRADIENTS} {OPTIONS}"),
     Target("csrc/norm/eval_cpu.cpp", f"{ROWS} {GRADIENTS} {OPTIONS} {GATED}"),
     Target("csrc/norm/channels/c[op][lu]* csrc/norm/channels/eval_cpu.cpp", AXIS),

@@ -25,8 +25,6 @@ SOURCES = (
     "tools/sanitizers/norms_on_threads.cpp",
     "csrc/cpu/threads.cpp",
     "csrc/cpu/isa.cpp",
-    "csrc/norm/cpu_dispatch.cpp",
-    "csrc/group_norm/cpu_dispatch.cpp",
     "csrc/group_norm/cpu_statistics.cpp",
     "csrc/group_norm/cpu_work.cpp",
 )

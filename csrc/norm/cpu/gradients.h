@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The gradients of some rows.
+// The gradients of some rows, which are read in whole vectors.
 
 #pragma once
 
@@ -17,22 +17,22 @@ constexpr int kPartialRows = 4;
 // What a row's gradients are computed from: the rows of the norm's input and of
 // the cotangents, the statistics, and the means over the row of wg * n and,
 // with center, of wg, where wg is the weighted cotangent.
-template <bool kCenter, typename S, typename G>
+template <bool kCenter, typename T>
 struct VJPRow {
-  const S* s;
-  const G* cotangent;
-  const G* sum_cotangent; // null: none
+  const T* s;
+  const T* cotangent;
+  const T* sum_cotangent; // null: none
   Statistics<kCenter> statistics;
   float mean_wgn;
   float mean_wg;
 };
 
 // The sum of wg * n. Not inlined, as variance_about() is not.
-template <bool kCenter, typename AnyRow, typename G>
+template <bool kCenter, typename T>
 [[gnu::noinline]] float sum_of_normalized(
     Statistics<kCenter> s,
-    AnyRow row,
-    const G* cotangent,
+    WholeRow<T> row,
+    const T* cotangent,
     const float* weight) {
   auto sum = row.template sums<1>([=](Floats v, int64_t i) {
     Floats wg = load(cotangent + i) * load(weight + i);
@@ -41,46 +41,21 @@ template <bool kCenter, typename AnyRow, typename G>
   return sum.v[0];
 }
 
-// From the sums of a pass over the row: those with the cotangent are of
-// deviations from `shift`, too.
-template <bool kCenter, typename AnyRow, typename G>
-inline void finish_vjp_row(
-    VJPRow<kCenter, typename AnyRow::Element, G>& to,
-    AnyRow row,
-    float shift,
-    Sums<kCenter ? 4 : 2> sums,
-    const float* weight,
-    Root root) {
-  float width = divisor(root, row.width);
-  if constexpr (kCenter) {
-    SummedRow<true, AnyRow> summed{row, shift, {sums.v[0], sums.v[1]}};
-    auto s = to.statistics = row_statistics(summed, root);
-    to.mean_wg = sums.v[3] / width;
-    to.mean_wgn = (sums.v[2] / width - s.correction * to.mean_wg) * s.rstd;
-  } else {
-    SummedRow<false, AnyRow> summed{row, 0.0f, {sums.v[0]}};
-    to.statistics = row_statistics(summed, root);
-    to.mean_wgn = sums.v[1] / width * to.statistics.rstd;
-    to.mean_wg = 0.0f;
+// Takes all sums over a row in one pass, those with the cotangent of deviations
+// from its first element, too.
+template <bool kCenter, typename T>
+inline void measure(VJPRow<kCenter, T>& to, const NormVJPJob& job, int64_t at) {
+  if (job.identity) {
+    to.statistics.rstd = 1.0f;
+    return;
   }
-  if (to.statistics.mean != shift || !is_finite(to.mean_wgn)) {
-    // The sum with the cotangent was of other deviations, or beyond float32.
-    to.mean_wgn =
-        sum_of_normalized(to.statistics, row, to.cotangent, weight) / width;
-  }
-  if (is_constant(root, to.statistics.rstd)) {
-    to.mean_wgn = 0.0f;
-  }
-}
-
-template <bool kCenter, typename AnyRow, typename G>
-inline void measure_vjp_row(
-    VJPRow<kCenter, typename AnyRow::Element, G>& to,
-    AnyRow row,
-    const float* weight,
-    Root root) {
+  WholeRow<T> row{to.s, job.width};
   auto* cotangent = to.cotangent;
+  const float* weight = row_of(job.weight, job, at);
   float shift = kCenter ? float(load(row.data)[0]) : 0.0f;
+  if constexpr (kCenter) {
+    row.pad(shift); // no deviation past the row's end
+  }
   auto sums = row.template sums<kCenter ? 4 : 2>([=](Floats v, int64_t i) {
     Floats d = v - shift;
     Floats wg = load(cotangent + i) * load(weight + i);
@@ -90,39 +65,50 @@ inline void measure_vjp_row(
       return Term<2>{v * v, wg * v};
     }
   });
-  finish_vjp_row<kCenter>(to, row, shift, sums, weight, root);
-}
-
-template <bool kCenter, typename To, typename AnyRow>
-inline void measure(To& to, AnyRow s, const NormVJPJob& job, int64_t row) {
-  if (job.identity) {
-    return;
+  float width = divisor(job.root, row.width);
+  auto& s = to.statistics;
+  if constexpr (kCenter) {
+    SummedRow<true, T> summed{row, shift, {sums.v[0], sums.v[1]}};
+    s = row_statistics(summed, job.root);
+    to.mean_wg = sums.v[3] / width;
+    to.mean_wgn = (sums.v[2] / width - s.correction * to.mean_wg) * s.rstd;
+  } else {
+    SummedRow<false, T> summed{row, 0.0f, {sums.v[0]}};
+    s = row_statistics(summed, job.root);
+    to.mean_wgn = sums.v[1] / width * s.rstd;
+    to.mean_wg = 0.0f;
   }
-  auto* weight = row_of(job.weight, job, row);
-  measure_vjp_row<kCenter>(to, s, weight, job.root);
+  if (s.mean != shift || !is_finite(to.mean_wgn)) {
+    // The sum with the cotangent was of other deviations, or beyond float32.
+    to.mean_wgn = sum_of_normalized(s, row, cotangent, weight) / width;
+  }
+  if (is_constant(job.root, s.rstd)) {
+    to.mean_wgn = 0.0f;
+  }
 }
 
-// The gradients of kRows rows starting at `row`. The input's is rstd * (wg -
-// mean(wg) - n * mean(wg * n)) plus the sum's cotangent; without center there
-// is no mean(wg). The parameters' are added to the partial sums or, if kRows is
-// kPartialRows, directly to the compensated sums. With kWhole the next rows are
-// prefetched.
+// The gradients of kRows rows starting at `row`. The input's, which is stored
+// in `to` unless that is null, is rstd * (wg - mean(wg) - n * mean(wg * n))
+// plus the sum's cotangent; without center there is no mean(wg). The
+// parameters' are added to the partial sums or, if kRows is kPartialRows,
+// directly to the compensated sums. ahead() prefetches what comes after the
+// vectors at an element.
 template <
-    typename O,
     bool kCenter,
-    bool kWhole,
     int kRows,
     typename WeightSum,
     typename BiasSum,
-    typename S,
-    typename G>
+    typename T,
+    typename F>
 inline void gradients_of_rows(
     const NormVJPJob& job,
     int64_t row,
     WeightSum wants_weight,
     BiasSum wants_bias,
-    const VJPRow<kCenter, S, G>* in) {
-  auto at = weight_offset(job, row);
+    const VJPRow<kCenter, T>* in,
+    T* to,
+    F ahead) {
+  auto at = weight_offset(job, job.weight.rows, row);
   const float* weight = job.weight.data + at;
   auto weight_sum = job.weight_gradient;
   auto bias_sum = job.bias_gradient;
@@ -131,15 +117,9 @@ inline void gradients_of_rows(
   bool clamp = job.clamp && job.in[kX].type == Float::f16;
   bool identity = job.identity;
   auto width = job.width;
-  auto* to = static_cast<O*>(job.input.data);
-  to = to ? to + row * width : nullptr;
   constexpr bool kAll = kRows == kPartialRows;
-  // The number of rows to the next ones; 0 if there are none.
-  int64_t ahead = row + 2 * kRows <= job.rows ? kRows : 0;
-  auto ahead_s = ahead * job.in[kX].row_stride;
-  auto ahead_cotangent = ahead * job.in[kCotangent].row_stride;
 
-  auto vectors = [=](int64_t i, auto extent) {
+  auto vectors = [=](int64_t i) {
     Floats w = load(weight + i);
     Floats of_weight = {}, of_bias = {};
     if (wants_weight && !kAll) {
@@ -153,7 +133,7 @@ inline void gradients_of_rows(
       auto& each = in[r];
       Floats x = load(each.s + i);
       Floats g = load(each.cotangent + i);
-      Floats n = identity ? x : each.statistics.normalize(x);
+      Floats n = each.statistics.normalize(x);
       if (wants_weight) {
         of_weight += g * n;
       }
@@ -175,7 +155,7 @@ inline void gradients_of_rows(
         dx = x == kFloat16Max ? Floats{} : dx;
         dx = x == -kFloat16Max ? Floats{} : dx;
       }
-      store(to + r * width + i, dx, extent);
+      store(to + r * width + i, dx);
     }
     if (wants_weight) {
       if (kAll) {
@@ -192,37 +172,30 @@ inline void gradients_of_rows(
       }
     }
   };
-  if constexpr (kWhole) {
-    for (int64_t i = 0; i < width; i += kLanes) {
-      for (int r = 0; r < kRows; ++r) {
-        prefetch_lanes(in[r].s + ahead_s + i);
-        prefetch_lanes(in[r].cotangent + ahead_cotangent + i);
-        if (to) {
-          prefetch_lanes<1>(to + (ahead + r) * width + i);
-        }
-      }
-      for (int j = 0; j < kLanes; j += kWidth) {
-        vectors(i + j, Whole{});
-      }
+  int64_t i = 0;
+  for (; i + kLanes <= width; i += kLanes) {
+    ahead(i);
+    for (int j = 0; j < kLanes; j += kWidth) {
+      vectors(i + j);
     }
-  } else {
-    for_vectors(width, vectors);
+  }
+  for (; i < width; i += kWidth) {
+    vectors(i);
   }
 }
 
 // After this row, adds the partial sums of the latest rows, if they are enough.
-inline void add_partials(
-    const NormVJPJob& job,
-    int64_t row,
-    bool wants_weight,
-    bool wants_bias) {
+inline void add_partials(const NormVJPJob& job, int64_t row) {
   auto weight_rows = job.weight.rows;
   auto done = job.first_row + row + 1;
-  if (wants_weight && done % (kPartialRows * weight_rows) == 0) {
-    add_partial(job.weight_gradient, weight_rows * padded(job.width));
+  if (done % (kPartialRows * weight_rows) != 0) {
+    return;
   }
-  if (wants_bias && done % (kPartialRows * weight_rows) == 0) {
-    add_partial(job.bias_gradient, weight_rows * padded(job.width));
+  const CompensatedSum sums[] = {job.weight_gradient, job.bias_gradient};
+  for (const auto& of : sums) {
+    if (of.sum) {
+      add_partial(of, weight_rows * padded(job.width));
+    }
   }
 }
 

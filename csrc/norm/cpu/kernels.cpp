@@ -15,10 +15,11 @@ void add_sums(CompensatedSum to, CompensatedSum from, int64_t size) {
 }
 
 void load_to(const RowsIn& rows, int64_t row, int64_t width, float* to) {
-  const float* from = load_row(rows, row, width, to).data;
-  if (from != to) {
-    std::memcpy(to, from, width * sizeof(float)); // it has no padding
-  }
+  load_rows(rows, row, 1, width, to);
+}
+
+void store_from(const float* from, int64_t width, const RowsOut& to) {
+  store_rows(from, width, to, 0, 1);
 }
 
 } // namespace
@@ -33,6 +34,6 @@ const Kernels MLX_NORMS_KERNELS = {
     clean<MLX_NORMS_LEVEL::channel_norm_vjp>,
     clean<add_sums>,
     clean<load_to>,
-    clean<store_float_row>};
+    clean<store_from>};
 
 } // namespace mlx_norms::cpu

@@ -12,16 +12,10 @@
 namespace mlx_norms::cpu::MLX_NORMS_LEVEL {
 
 void norm(const NormJob& job);
-// Each for some of the rows that norm() takes.
-void norm_gated_rows(const NormJob& job);
-void norm_short_rows(const NormJob& job);
-void norm_modulated_rows(const NormJob& job);
-void norm_other_rows(const NormJob& job);
-void norm_whole_rows(const NormJob& job);
-void add_factored_row(const NormJob& job, int64_t row);
+void norm_any_rows(const NormJob& job);
 
 void norm_vjp(const NormVJPJob& job);
-void vjp_of_gated_rows(const NormVJPJob& job);
+void vjp_of_any_rows(const NormVJPJob& job);
 
 void channel_norm(const ChannelNormJob& job);
 void channel_norm_vjp(const ChannelNormVJPJob& job);

@@ -4,6 +4,8 @@
 
 #pragma once
 
+#include <type_traits>
+
 #include "csrc/cpu/pairwise_sum.h"
 #include "csrc/norm/cpu_kernels.h"
 #include "csrc/norm/cpu_types.h"
@@ -26,9 +28,6 @@ struct Row {
   [[gnu::always_inline]] Floats operator()(int64_t i, Extent extent) const {
     return step == 1 ? load(data + i, extent) : gather(i, extent);
   }
-  Floats value(int64_t i, Whole extent) const {
-    return (*this)(i, extent);
-  }
 
  private:
   [[gnu::always_inline]] Floats gather(int64_t i, Whole) const {
@@ -44,108 +43,108 @@ struct Row {
   }
 };
 
-// A row in float32, padded to a multiple of kRowMultiple.
-struct FloatRow {
-  using Element = float;
-
-  const float* data;
-  float* padded; // the same row; null if it needs no padding
+// A row that is read in whole vectors: in float32 and padded to a multiple of
+// kRowMultiple, or of any dtype if it needs no padding.
+template <typename T>
+struct WholeRow {
+  const T* data;
   int64_t width;
 
   // Sets every lane past the row's end to value.
   void pad(float value) const {
-    if (!padded) {
-      return;
-    }
-    int64_t i = width / kWidth * kWidth;
-    store(padded + i, replace_from(load(padded + i), width - i, value));
-    for (i += kWidth; i < mlx_norms::cpu::padded(width); i += kWidth) {
-      store(padded + i, splat(value));
+    if constexpr (std::is_same_v<T, float>) {
+      auto end = padded(width);
+      auto* row = const_cast<float*>(data); // a copy, if it has lanes to set
+      int64_t i = width / kWidth * kWidth;
+      if (i < width) {
+        store(row + i, replace_from(load(row + i), width - i, value));
+        i += kWidth;
+      }
+      for (; i < end; i += kWidth) {
+        store(row + i, splat(value));
+      }
     }
   }
 
   // K sums of term(v, i) over the row's vectors v, which start at element i.
   template <int K, typename F>
   Sums<K> sums(F term) const {
-    auto* row = data;
-    return pairwise_sums<K>(mlx_norms::cpu::padded(width), [=](int64_t i) {
+    return pairwise_sums<K>(padded(width), [row = data, term](int64_t i) {
       return term(load(row + i), i);
     });
   }
 };
 
-inline FloatRow padded_row(float* row, int64_t width) {
-  FloatRow padded_row{row, width == padded(width) ? nullptr : row, width};
-  padded_row.pad(0.0f);
-  return padded_row;
-}
-
-// Whether a row can be read in place: it is in float32 and needs no padding.
-inline bool is_float_row(const RowsIn& rows, int64_t width) {
-  return rows.type == Float::f32 && rows.step == 1 && width == padded(width);
-}
-
-inline FloatRow float_row(const RowsIn& rows, int64_t row, int64_t width) {
-  auto* data = static_cast<const float*>(rows.data) + row * rows.row_stride;
-  return {data, nullptr, width};
-}
-
-// The row itself if it can be read in place, else a copy.
-inline FloatRow
-load_row(const RowsIn& rows, int64_t row, int64_t width, float* scratch) {
-  if (is_float_row(rows, width)) {
-    return float_row(rows, row, width);
-  }
+// Copies n rows in float32, each with zeros as its padding.
+inline void load_rows(
+    const RowsIn& rows,
+    int64_t first,
+    int64_t n,
+    int64_t width,
+    float* to) {
   with_type(rows.type, [&](auto type) {
-    Row<typename decltype(type)::type> from(rows, row);
-    for_vectors(width, [=](int64_t i, auto extent) {
-      store(scratch + i, from(i, extent));
-    });
+    for (auto row = first; row < first + n; ++row, to += padded(width)) {
+      Row<typename decltype(type)::type> from(rows, row);
+      int64_t end = 0;
+      for_vectors(width, [=, &end](int64_t i, auto extent) {
+        store(to + i, from(i, extent));
+        end = i + kWidth;
+      });
+      for (; end < padded(width); end += kWidth) {
+        store(to + end, Floats{});
+      }
+    }
   });
-  return padded_row(scratch, width);
 }
 
-// Stores a row in float32 as an output's first one.
-inline void
-store_float_row(const float* from, int64_t width, const RowsOut& to) {
+// Stores n rows in float32 as an output's.
+inline void store_rows(
+    const float* from,
+    int64_t width,
+    const RowsOut& to,
+    int64_t first,
+    int64_t n) {
   with_type(to.type, [&](auto type) {
-    auto* out = static_cast<typename decltype(type)::type*>(to.data);
-    for_vectors(width, [=](int64_t i, auto extent) {
-      store(out + i, load(from + i, extent), extent);
-    });
+    auto* out =
+        static_cast<typename decltype(type)::type*>(to.data) + first * width;
+    for (auto row = first; row < first + n; ++row) {
+      for_vectors(width, [=](int64_t i, auto extent) {
+        store(out + i, load(from + i, extent), extent);
+      });
+      out += width;
+      from += padded(width);
+    }
   });
 }
 
-// A row that is read in place, in its own dtype, and needs no padding.
-template <typename T>
-struct WholeRow {
-  using Element = T;
+// Prefetches rows that are read or stored later, if they are there.
+struct ComingRows {
+  const char* data;
+  int64_t row_bytes;
+  int64_t element_bytes;
 
-  const T* data;
-  int64_t width;
+  ComingRows(const RowsIn& rows)
+      : ComingRows(rows.data, rows.type, rows.row_stride) {}
+  ComingRows(const RowsOut& rows, int64_t width)
+      : ComingRows(rows.data, rows.type, width) {}
+  ComingRows(const void* data, Float type, int64_t row_stride)
+      : data(static_cast<const char*>(data)),
+        row_bytes(row_stride * (type == Float::f32 ? 4 : 2)),
+        element_bytes(type == Float::f32 ? 4 : 2) {}
 
-  void pad(float) const {}
-
-  template <int K, typename F>
-  Sums<K> sums(F term) const {
-    return pairwise_sums<K>(width, [row = data, term](int64_t i) {
-      return term(load(row + i), i);
-    });
+  template <int kWrite = 0>
+  [[gnu::always_inline]] void prefetch(int64_t row, int64_t i) const {
+    if (data) {
+      __builtin_prefetch(data + row * row_bytes + i * element_bytes, kWrite);
+    }
   }
 };
 
-// Whether rows of this width can be read in place each time they are needed.
-inline bool are_whole_rows(const RowsIn& rows, int64_t width) {
-  return (kConvertsFast || rows.type == Float::f32) && rows.step == 1 &&
-      width == padded(width);
-}
-
-inline bool are_whole_rows(const NormJob& job) {
-  auto whole = [&](const RowsIn& rows) {
-    return rows.type == job.normalized.type && are_whole_rows(rows, job.width);
-  };
-  return whole(job.in[kX]) &&
-      (!job.in[kResidual].data || whole(job.in[kResidual]));
+// Whether rows of this dtype and width can be read in place each time they are
+// needed.
+inline bool are_whole_rows(const RowsIn& rows, Float type, int64_t width) {
+  return rows.type == type && (kConvertsFast || type == Float::f32) &&
+      rows.step == 1 && width == padded(width);
 }
 
 // Calls f(type), with the type of rows that are read in place.
@@ -160,18 +159,14 @@ inline void with_whole_type(Float type, F f) {
 
 // The row of a weight that this row of the array uses, or of its gradient, as
 // an offset.
-inline int64_t weight_offset(int64_t rows, int64_t row, int64_t width) {
-  return (rows == 1 ? 0 : row % rows) * padded(width);
-}
-
 template <typename Job>
-int64_t weight_offset(const Job& job, int64_t row) {
-  return weight_offset(job.weight.rows, job.first_row + row, job.width);
+int64_t weight_offset(const Job& job, int64_t rows, int64_t row) {
+  return (rows == 1 ? 0 : (job.first_row + row) % rows) * padded(job.width);
 }
 
 template <typename Job>
 const float* row_of(const Weight& of, const Job& job, int64_t row) {
-  return of.data + weight_offset(of.rows, job.first_row + row, job.width);
+  return of.data + weight_offset(job, of.rows, row);
 }
 
 } // namespace

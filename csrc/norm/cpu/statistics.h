@@ -36,18 +36,23 @@ struct Deviation {
   }
 };
 
-template <bool kCenter, typename AnyRow>
-inline Sums<1 + kCenter> first_sums(const AnyRow& row, float shift) {
-  return row.template sums<1 + kCenter>(Deviation<kCenter>{shift});
-}
-
-// A row in float32 and its first sums, of deviations from one of its elements.
-template <bool kCenter, typename AnyRow = FloatRow>
+// A row and its first sums, of deviations from one of its elements.
+template <bool kCenter, typename T>
 struct SummedRow {
-  AnyRow row;
+  WholeRow<T> row;
   float shift;
   Sums<1 + kCenter> sums;
 };
+
+template <bool kCenter, typename T>
+inline SummedRow<kCenter, T> sum_row(WholeRow<T> row) {
+  float shift = load(row.data)[0];
+  if constexpr (kCenter) {
+    row.pad(shift); // no deviation past the row's end
+  }
+  return {
+      row, shift, row.template sums<1 + kCenter>(Deviation<kCenter>{shift})};
+}
 
 // False for NaN, too.
 inline bool is_finite(float v) {
@@ -61,11 +66,11 @@ inline float divisor(Root root, int64_t width) {
 
 // Of deviations from `shift`, which is near the mean; `correction` becomes
 // their mean. Not inlined: it is rare, and its callers compile faster.
-template <typename AnyRow>
+template <typename T>
 [[gnu::noinline]] float
-variance_about(AnyRow row, float shift, float& correction) {
-  row.pad(shift); // no deviation past the row's end
-  auto sums = first_sums<true>(row, shift);
+variance_about(WholeRow<T> row, float shift, float& correction) {
+  row.pad(shift);
+  auto sums = row.template sums<2>(Deviation<true>{shift});
   correction = sums.v[1] / row.width;
   float variance = sums.v[0] / row.width - correction * correction;
   // inf would make the row zeros
@@ -73,9 +78,9 @@ variance_about(AnyRow row, float shift, float& correction) {
 }
 
 // The mean is the shift plus the mean deviation from it.
-template <bool kCenter, typename AnyRow>
+template <bool kCenter, typename T>
 inline Statistics<kCenter> row_statistics(
-    const SummedRow<kCenter, AnyRow>& summed,
+    const SummedRow<kCenter, T>& summed,
     Root root) {
   auto row = summed.row;
   auto width = row.width;
@@ -96,17 +101,6 @@ inline Statistics<kCenter> row_statistics(
   }
   s.rstd = inverse_root(root, variance);
   return s;
-}
-
-template <bool kCenter, typename T>
-inline SummedRow<kCenter, WholeRow<T>> sum_whole_row(
-    const NormJob& job,
-    int64_t row) {
-  auto* data =
-      static_cast<const T*>(job.in[kX].data) + row * job.in[kX].row_stride;
-  WholeRow<T> whole{data, job.width};
-  float shift = load(data)[0];
-  return {whole, shift, first_sums<kCenter>(whole, shift)};
 }
 
 } // namespace

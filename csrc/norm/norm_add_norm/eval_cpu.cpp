@@ -6,7 +6,6 @@
 #include "csrc/cpu/row_blocks.h"
 #include "csrc/cpu/row_runs.h"
 #include "csrc/norm/cpu_parameters.h"
-#include "csrc/norm/fallback.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "csrc/op/node.h"
 #include "mlx/backend/cpu/encoder.h"
@@ -48,8 +47,6 @@ void eval_norm_add_norm(
   of_sum.clamp = spec.clamp;
   of_sum.in[kResidual] = rows_in(residual, runs.row_stride(1));
   of_sum.number = spec.number;
-  of_sum.round_factored = !late && spec.is_factored() &&
-      (!factor || product_keeps(x.dtype(), *factor));
   if (factor) {
     of_sum.in[kFactor] = rows_in(*factor, runs.row_stride(2));
   }
@@ -63,13 +60,12 @@ void eval_norm_add_norm(
 
   auto width = of_x.width;
   auto blocks = blocks_by_threads(x.size() / width, width);
-  bool factored = spec.is_factored();
   mx::cpu::get_command_encoder(stream).dispatch([=]() {
     auto w_of_x = weight_or_ones(post_weight, width);
     auto w_of_sum = weight_or_ones(weight, width);
     blocks.for_each([&](int, int64_t begin, int64_t end) {
       auto max = rows_at_once(width);
-      Scratch scratch(width, factored ? 4 : 1);
+      Scratch scratch(width, scratch_rows(width));
       Scratch normalized(width, max);
       // So many rows after them are next.
       auto compute = [&](int64_t row,

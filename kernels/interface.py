@@ -4,9 +4,9 @@ python kernels/interface.py COMPILER HEADER SOURCE
 
 HEADER gets the kernels' enumerations, and a structure per kernel, whose members are its function
 constants and buffers by name: launch plans set them (csrc/gpu/interface.h). An array x that has a
-constant x_flags, or group_x_flags, stands for both. SOURCE gets what a launch must set. COMPILER is
-a C++ compiler, which preprocesses the kernels for Metal and for CUDA; the structures have what
-either of them has.
+constant x_flags, or group_x_flags, stands for both and for a constant that it depends on. SOURCE
+gets what a launch must set. COMPILER is a C++ compiler, which preprocesses the kernels for Metal
+and for CUDA; the structures have what either of them has.
 """
 
 import sys
@@ -64,6 +64,8 @@ class Interface:
         elif flags and type == "Input" and LAYOUTS in self.members:
             type = "Rows"
             values = f"{{{index}}}, {self.members[flags][1]}, {self.members[LAYOUTS][1]}"
+            if condition := self.members.get(self.arguments[name]):
+                values += f", {condition[1]}"
         return f"  static constexpr {type} {name}{{{values}}};\n"
 
     def add(self, kernel: Kernel, name: str, type: str, index: int):

@@ -38,6 +38,7 @@ struct Words { // six of 32 bits
 struct Rows : Input {
   int flags;
   int layouts;
+  int condition = -1; // the function constant that tells whether they are there
 };
 // Rows that are written, which are dense.
 struct RowsWritten : Output {

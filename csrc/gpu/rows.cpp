@@ -226,6 +226,9 @@ void bind_rows(
   }
   launch.layouts_index = rows.layouts;
   launch.set(Constant<int32_t>{rows.flags}, flags);
+  if (rows.condition >= 0) {
+    launch.set(Constant<bool>{rows.condition}, operand.has_value());
+  }
   if (operand) {
     launch.set(rows, *operand->array);
   }

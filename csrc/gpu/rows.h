@@ -71,7 +71,8 @@ void bind_geometry(
   launch.set(K::full_count, mixed ? 0 : geometry.full_count(length));
 }
 
-// Binds an operand with its flags and its layout. The flags are always set.
+// Binds an operand with its flags and its layout. The flags are always set, and
+// the constant that tells whether it is there.
 void bind_rows(
     Launch& launch,
     Rows rows,

@@ -127,7 +127,6 @@ void bind_parameters(
   if (of.rest) {
     launch.set(K::rest, *of.rest);
   }
-  launch.set(K::has_weight, of.weight.has_value());
   bind_rows(launch, K::weight, of.weight);
   bind_rows(launch, K::bias, of.bias);
   launch.set(K::activation, static_cast<int>(spec.activation));
@@ -171,8 +170,6 @@ void launch_held(
   launch.set(K::group_strided, spec.strided);
   launch.set(K::groups_differ, geometry.differ);
   launch.set(K::activation, static_cast<int>(spec.activation));
-  launch.set(K::has_weight, spec.has(kWeight));
-  launch.set(K::has_bias, spec.has(kBias));
   bind_rows(launch, K::y, &outputs[0], geometry.width);
   bind_rows(launch, K::x, x);
   bind_rows(launch, K::weight, weight);
@@ -273,7 +270,6 @@ void launch_sums(
   auto& launch = plan.launch({"group_gradient_sums", geometry.threads});
   launch.set(K::scattered, false);
   launch.set(K::group_strided, spec.strided);
-  launch.set(K::has_weight, weight.has_value());
   bind_rows(launch, K::weight, weight);
   launch.set(K::group_means_wanted, means != nullptr);
   launch.set(K::group_is_channel, geometry.group_is_channel);
@@ -346,7 +342,6 @@ LaunchPlan GroupNorm::plan(
   auto& launch = launch_elements<K>(plan, "group_normalize", sizes, x);
   launch.threads_per_core = kForwardThreads;
   bind_parameters<K>(launch, spec, sizes, parameters);
-  launch.set(K::has_bias, spec.has(kBias));
   bind_rows(launch, K::y, &outputs[0], geometry.width);
   return plan;
 }
@@ -405,7 +400,6 @@ LaunchPlan GroupNormVJP::plan(
       auto& launch = launch_chunks<K>(
           plan, "group_gradient_partials", sizes.samples, geometry, x);
       bind_parameters<K>(launch, spec, sizes, parameters);
-      launch.set(K::group_bias_read, parameters.bias.has_value());
       bind_rows(launch, K::cotangent, g);
       launch.set(K::bias_partials, partials.bias);
       launch.set(K::weight_partials, partials.weight);
@@ -430,7 +424,6 @@ LaunchPlan GroupNormVJP::plan(
     using K = kernels::group_input_gradient;
     auto& launch = launch_elements<K>(plan, "group_input_gradient", sizes, x);
     bind_parameters<K>(launch, spec, sizes, parameters);
-    launch.set(K::group_bias_read, parameters.bias.has_value());
     launch.set(K::group_of_sums, of_sums);
     bind_rows(launch, K::cotangent, g);
     if (of_sums) {

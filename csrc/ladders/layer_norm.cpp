@@ -95,7 +95,9 @@ array layer_norm_by_rung(const LayerNormByRung& arguments) {
   const auto& rung = find_rung(kOp, layer_norm_rungs(), name);
   if (name == "ours") {
     return layer_norm(
-        {.x = &x, .weight = weight, .bias = bias, .eps = eps, .stream = s});
+        {.in = {{kX, &x}, {kWeight, weight}, {kBias, bias}},
+         .eps = eps,
+         .stream = s});
   }
   if (!(eps >= 0)) {
     refuse(kOp, "eps must not be negative but is " + text(eps) + ".");

@@ -230,7 +230,6 @@ LaunchPlan plan_norm_linear(
   launch.set(K::linear_group_size, form.group_size);
   launch.set(K::linear_aligned, aligned);
   launch.set(K::linear_normed, spec.normed);
-  launch.set(K::linear_has_residual, spec.norm.has(kResidual));
   bind_rows(launch, K::x, x);
   bind_rows(launch, K::residual, residual);
   const auto* sum = spec.returns_sum() ? &outputs.back() : nullptr;

@@ -83,7 +83,6 @@ LaunchPlan plan_tiles(
   launch.set(K::linear_bits, form.bits);
   launch.set(K::linear_group_size, form.group_size);
   launch.set(K::linear_aligned, aligned);
-  launch.set(K::linear_has_residual, in[kResidual] != nullptr);
   bind_rows(launch, K::x, x);
   bind_rows(launch, K::residual, residual);
   launch.set(K::w, w);

@@ -41,9 +41,8 @@ Arrays Norm::mapped(
     auto apart = [&](const Arrays& in) {
       NormInputs of(spec.operands, in.data());
       auto sum = sum_of(spec, of, s);
-      of[kX] = &sum;
-      of[kResidual] = of[kFactor] = nullptr;
-      auto y = make_norm(spec.without_sum(), dtypes[0], of.arrays(), s)[0];
+      auto arrays = of.without_sum(sum).arrays();
+      auto y = make_norm(spec.without_sum(), dtypes[0], arrays, s)[0];
       return Arrays{y, sum};
     };
     return mx::vmap(Function(apart), axes)(inputs);
@@ -72,7 +71,7 @@ Arrays Norm::mapped(
   }
 
   auto batch = inputs;
-  int n_rows = 1 + spec.has(kResidual) + spec.has(kResidual2);
+  int n_rows = spec.operands.only(kAddends).count();
   std::vector<size_t> without_batch; // outputs
   const array* with_batch = nullptr;
   for_each_tensor([&](const Tensor& tensor) {
@@ -84,8 +83,8 @@ Arrays Norm::mapped(
         s);
     std::copy(rows.begin(), rows.end(), batch.begin() + i);
     bool no_rows_batched = !any_batched(axes, i, i + n_rows);
-    for (auto operand : operands.without(
-             {kX, kResidual, kResidual2, kPostWeight, kWeight, kBias})) {
+    for (auto operand :
+         operands.without(kAddends.with({kPostWeight, kWeight, kBias}))) {
       if (!is_mapped(tensor, operand)) {
         continue;
       }

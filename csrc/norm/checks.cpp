@@ -19,7 +19,7 @@ void check_inputs(
       auto argument = std::string(prefix) + name;
       heads ? check_head_weight(op, argument.c_str(), *in[operand], "x", x)
             : check_vector(op, argument.c_str(), *in[operand], x);
-    } else if (kind == OperandKind::Rows || operand == kGate) {
+    } else if (has_shape_of_x(operand) || operand == kGate) {
       check_same_shape(op, name, *in[operand], x);
     } else {
       check_broadcasts(op, name, *in[operand], x);

@@ -38,7 +38,7 @@ std::pair<OptionalArray, OptionalArray> tangents_of(
   if (spec.is_factored()) {
     ds = sum_tangent(spec, in, tangent, s);
   } else {
-    for (auto operand : {kX, kResidual, kResidual2}) {
+    for (auto operand : kAddends) {
       if (auto* t = tangent[operand]) {
         add(ds, mx::astype(*t, x_or_sum.dtype(), s));
       }
@@ -85,7 +85,9 @@ void spread_over_sum(
   if (!gradients[kX]) {
     return;
   }
-  gradients[kResidual] = gradients[kResidual2] = gradients[kX];
+  for (auto operand : kAddends) {
+    gradients[operand] = gradients[kX];
+  }
   if (!spec.is_factored()) {
     return;
   }
@@ -168,9 +170,8 @@ Gradients gradients_of(
     const array* sum_cotangent,
     Operands wanted,
     mx::Stream s) {
-  Operands of_sum{kX, kResidual, kResidual2, kFactor};
-  auto of_norm = wanted.without(of_sum);
-  of_norm.set(kX, wanted.has_any(of_sum));
+  auto of_norm = wanted.without(kOfSum);
+  of_norm.set(kX, wanted.has_any(kOfSum));
   if (spec.is_gated()) {
     return spec.has(kGate) ? gated_vjp(spec, in, cotangent, of_norm, s)
                            : activated_vjp(spec, in, cotangent, of_norm, s);
@@ -203,7 +204,7 @@ Gradients gradients_of_sum_alone(
   if (spec.has(kResidual)) {
     spread_over_sum(spec, in, wanted, gradients, s);
   }
-  for (auto operand : wanted.without({kX, kResidual, kResidual2, kFactor})) {
+  for (auto operand : wanted.without(kOfSum)) {
     gradients[operand] = mx::zeros_like(*in[operand], s);
   }
   return gradients;

@@ -117,11 +117,17 @@ array added_to_residual(
   return fallback_norm(spec.first_norm(), dtype, of_x, s)[0];
 }
 
-// Of x and the residual.
-array first_sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
+} // namespace
+
+array sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
+  if (auto* residual2 = in[kResidual2]) {
+    auto first = in;
+    first[kResidual2] = nullptr;
+    return mx::add(sum_of(spec, first, s), *residual2, s);
+  }
   auto x = added_to_residual(spec, in, s);
   if (!spec.is_factored()) {
-    return mx::astype(mx::add(x, *in[kResidual], s), in.first_sum_dtype(), s);
+    return mx::astype(mx::add(x, *in[kResidual], s), in.sum_dtype(), s);
   }
   if (spec.factor_of_sum) {
     auto sum = mx::add(x, *in[kResidual], s);
@@ -135,14 +141,7 @@ array first_sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
     x = as_float(x, s);
   }
   auto sum = mx::add(*in[kResidual], mx::multiply(x, factor, s), s);
-  return mx::astype(sum, in.first_sum_dtype(), s);
-}
-
-} // namespace
-
-array sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
-  auto sum = first_sum_of(spec, in, s);
-  return in[kResidual2] ? mx::add(sum, *in[kResidual2], s) : sum;
+  return mx::astype(sum, mx::result_type(in.x(), *in[kResidual]), s);
 }
 
 array scale_factor(const array& scale, mx::Stream s) {

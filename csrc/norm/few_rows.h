@@ -20,7 +20,7 @@ constexpr int kMaxAxes = 4; // more are copied, as so many are
 
 inline int way_of(Operand operand, const array& a, const array& x) {
   auto kind = kOperandTraits[operand].kind;
-  if (kind == OperandKind::Rows) {
+  if (has_shape_of_x(operand)) {
     return kAsX;
   }
   if (a.ndim() == 0 || a.size() <= static_cast<size_t>(a.shape(-1))) {
@@ -87,7 +87,7 @@ inline Arrays few_rows(
     auto kind = kOperandTraits[operand].kind;
     auto shape =
         shape_of(way_of(operand, a, inputs[0]), kind == OperandKind::Vector, x);
-    bool has_rows = kind == OperandKind::Rows || operand == kGate;
+    bool has_rows = has_shape_of_x(operand) || operand == kGate;
     few.push_back(
         self_check::values(
             shape, a.dtype(), 17 * (seed + i) + 1, large && has_rows, s));

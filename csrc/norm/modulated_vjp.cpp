@@ -154,7 +154,7 @@ OptionalArray sum_tangent(
       add(mx::multiply(as_float(sum, stream), t, stream));
     }
   } else {
-    for (auto operand : {kResidual, kResidual2}) {
+    for (auto operand : kAddends.without({kX})) {
       if (auto* t = tangent[operand]) {
         add(*t);
       }

@@ -54,9 +54,15 @@ const char* Norm::name() const {
 Donors Norm::donors(const Arrays& inputs, size_t i, mx::Stream) const {
   auto tensor = tensor_of(i);
   auto in = tensor.in(inputs);
-  bool is_sum = i != tensor.output;
-  return is_sum ? Donors{in[kResidual], &in.x(), in[kResidual2]}
-                : Donors{&in.x(), in[kResidual], in[kGate], in[kResidual2]};
+  Donors donors = {};
+  int n = 0;
+  for (auto operand : kAddends.with({kGate})) {
+    donors.at(n++) = in[operand];
+  }
+  if (i != tensor.output) { // the sum, of which x is taken for the norm
+    std::swap(donors[0], donors[1]);
+  }
+  return donors;
 }
 
 void Norm::check(const Arrays& inputs) const {
@@ -73,7 +79,7 @@ void Norm::check(const Arrays& inputs) const {
         check_one_element(name(), argument, *a++);
       } else if (kOperandTraits[operand].kind == OperandKind::Vector) {
         check_head_weight(name(), argument, *a++, "x", x);
-      } else if (operand == kResidual || operand == kResidual2) {
+      } else if (has_shape_of_x(operand)) {
         check_same_shape(name(), argument, *a++, x);
       } else {
         // A gate, too: of a batch of examples it may be the same for each.

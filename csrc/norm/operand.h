@@ -1,5 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
+// The one table of a norm's operands. What has one of each is a loop over it.
 // Plain data only: csrc/norm/cpu_kernels.h says why.
 
 #pragma once
@@ -22,8 +23,37 @@ enum Operand {
   kFactor,
   kGate,
   kCotangent,
-  kSumCotangent
+  kSumCotangent,
+  kOperands
 };
-static constexpr int kOperands = 14;
+
+// How an operand's shape fits x's.
+enum class OperandKind {
+  Addend,   // it is x's, and the norm is that of their sum
+  Rows,     // it is x's
+  Vector,   // [D], or [heads, D], with D the last axis of x
+  Broadcast // it broadcasts to x's, with the last axis
+};
+
+struct OperandTraits {
+  const char* name; // as in an op's arguments
+  OperandKind kind;
+};
+
+constexpr OperandTraits kOperandTraits[kOperands] = {
+    {"x", OperandKind::Addend},
+    {"residual", OperandKind::Addend},
+    {"residual2", OperandKind::Addend},
+    {"post_weight", OperandKind::Vector},
+    {"weight", OperandKind::Vector},
+    {"bias", OperandKind::Vector},
+    {"mean", OperandKind::Vector},
+    {"var", OperandKind::Vector},
+    {"scale", OperandKind::Broadcast},
+    {"shift", OperandKind::Broadcast},
+    {"factor", OperandKind::Broadcast},
+    {"gate", OperandKind::Broadcast},
+    {"cotangent", OperandKind::Rows},
+    {"sum's cotangent", OperandKind::Rows}};
 
 } // namespace mlx_norms

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The one table of a norm's operands. What has one of each is a loop over it.
+// Sets of a norm's operands, and what there is one of for each.
 
 #pragma once
 
@@ -14,34 +14,6 @@
 #include "mlx/utils.h"
 
 namespace mlx_norms {
-
-// How an operand's shape fits x's.
-enum class OperandKind {
-  Rows,     // it is x's
-  Vector,   // [D], or [heads, D], with D the last axis of x
-  Broadcast // it broadcasts to x's, with the last axis
-};
-
-struct OperandTraits {
-  const char* name; // as in an op's arguments
-  OperandKind kind;
-};
-
-constexpr OperandTraits kOperandTraits[kOperands] = {
-    {"x", OperandKind::Rows},
-    {"residual", OperandKind::Rows},
-    {"residual2", OperandKind::Rows},
-    {"post_weight", OperandKind::Vector},
-    {"weight", OperandKind::Vector},
-    {"bias", OperandKind::Vector},
-    {"mean", OperandKind::Vector},
-    {"var", OperandKind::Vector},
-    {"scale", OperandKind::Broadcast},
-    {"shift", OperandKind::Broadcast},
-    {"factor", OperandKind::Broadcast},
-    {"gate", OperandKind::Broadcast},
-    {"cotangent", OperandKind::Rows},
-    {"sum's cotangent", OperandKind::Rows}};
 
 // Some of them, in order.
 class Operands {
@@ -84,10 +56,14 @@ class Operands {
   constexpr void set(Operand operand, bool has = true) {
     bits_ = (bits_ & ~(1u << operand)) | unsigned{has} << operand;
   }
+  constexpr Operands with(Operands others) const {
+    return of_bits(bits_ | others.bits_);
+  }
   constexpr Operands without(Operands others) const {
-    auto rest = *this;
-    rest.bits_ &= ~others.bits_;
-    return rest;
+    return of_bits(bits_ & ~others.bits_);
+  }
+  constexpr Operands only(Operands others) const {
+    return of_bits(bits_ & others.bits_);
   }
   constexpr int count() const {
     return std::popcount(bits_);
@@ -125,6 +101,24 @@ class Operands {
   unsigned bits_ = 0;
 };
 
+// What is added up, in this order.
+constexpr Operands kAddends = [] {
+  Operands addends;
+  for (int i = 0; i < kOperands; ++i) {
+    addends.set(
+        static_cast<Operand>(i), kOperandTraits[i].kind == OperandKind::Addend);
+  }
+  return addends;
+}();
+// What a sum is made of.
+constexpr auto kOfSum = kAddends.with({kFactor});
+
+// Whether its shape is x's.
+constexpr bool has_shape_of_x(Operand operand) {
+  auto kind = kOperandTraits[operand].kind;
+  return kind == OperandKind::Addend || kind == OperandKind::Rows;
+}
+
 template <typename T>
 struct PerOperand {
   std::array<T, kOperands> of{};
@@ -161,16 +155,23 @@ struct NormInputs : PerOperand<const array*> {
     }
     return Operands::of_bits(bits);
   }
-  // Of the sum of x and the residual, or x's.
-  mx::Dtype first_sum_dtype() const {
-    auto* residual = (*this)[kResidual];
-    return residual ? mx::result_type(x(), *residual) : x().dtype();
-  }
-  // Of the whole sum.
+  // Of the sum, or x's.
   mx::Dtype sum_dtype() const {
-    auto* residual2 = (*this)[kResidual2];
-    auto dtype = first_sum_dtype();
-    return residual2 ? mx::promote_types(dtype, residual2->dtype()) : dtype;
+    auto dtype = x().dtype();
+    for (auto operand : kAddends) {
+      auto* a = (*this)[operand];
+      dtype = a ? mx::promote_types(dtype, a->dtype()) : dtype;
+    }
+    return dtype;
+  }
+  // Those of the norm of a sum that has been computed.
+  NormInputs without_sum(const array& sum) const {
+    auto in = *this;
+    for (auto operand : kOfSum) {
+      in[operand] = nullptr;
+    }
+    in[kX] = &sum;
+    return in;
   }
 
   void append_to(Arrays& inputs) const {

@@ -22,7 +22,7 @@ struct Option {
 using A = const NormArguments&;
 constexpr Option kScaleOption{"scale", "None", [](A a) { return !!a.scale; }};
 constexpr Option kShiftOption{"shift", "None", [](A a) { return !!a.shift; }};
-constexpr Option kGateOption{"gate", "None", [](A a) { return !!a.gate; }};
+constexpr Option kGateOption{"gate", "None", [](A a) { return !!a.in[kGate]; }};
 constexpr Option kActivationOption{"activation", "None", [](A a) {
                                      return !!a.activation;
                                    }};
@@ -32,12 +32,9 @@ constexpr Option kGroupsOption{"num_groups", "1", [](A a) {
 constexpr Option kGroupOption{"group", "None", [](A a) { return !!a.group; }};
 constexpr Option kAxisOption{"axis", "the last one", [](A a) {
                                return a.axis != -1 &&
-                                   a.axis + 1 != static_cast<int>(a.x->ndim());
+                                   a.axis + 1 !=
+                                   static_cast<int>(a.in.x().ndim());
                              }};
-constexpr Option kClampOption{"clamp", "False", [](A a) { return a.clamp; }};
-constexpr Option kResidual2Option{"residual2", "None", [](A a) {
-                                    return !!a.residual2;
-                                  }};
 
 // What has no kernel beside what: the table in docs/ops.md.
 constexpr struct {
@@ -54,7 +51,8 @@ constexpr struct {
       kGroupsOption}},
     {kAxisOption,
      {kScaleOption, kShiftOption, kGateOption, kGroupsOption, kGroupOption}},
-    {kClampOption, {kResidual2Option}},
+    {{"clamp", "False", [](A a) { return a.clamp; }},
+     {{"residual2", "None", [](A a) { return !!a.in[kResidual2]; }}}},
 };
 
 void refuse_together(const char* op, const NormArguments& a) {
@@ -73,21 +71,8 @@ void refuse_together(const char* op, const NormArguments& a) {
   }
 }
 
-// All but scale and shift, which may be numbers.
-NormInputs inputs_of(const NormArguments& a) {
-  return {
-      {kX, a.x},
-      {kResidual, a.residual},
-      {kResidual2, a.residual2},
-      {kPostWeight, a.post_weight},
-      {kWeight, a.weight},
-      {kBias, a.bias},
-      {kFactor, array_of(a.factor)},
-      {kGate, a.gate}};
-}
-
 mx::Dtype dtype_of(const NormArguments& a) {
-  return a.dtype.value_or(a.x->dtype());
+  return a.dtype.value_or(a.in.x().dtype());
 }
 
 // Of a number, in the result's dtype, a view of a row of it.
@@ -97,7 +82,7 @@ as_array(const OptionalTerm& term, const NormArguments& a, mx::Stream stream) {
   if (!number) {
     return term ? OptionalArray(std::get<array>(*term)) : std::nullopt;
   }
-  const auto& x = *a.x;
+  const auto& x = a.in.x();
   auto dtype = dtype_of(a);
   array one(*number, takes_dtype(dtype) ? dtype : x.dtype());
   if (x.ndim() == 0) {
@@ -118,9 +103,9 @@ NormSpec make_spec(
     check_dtype(op, "dtype", *a.dtype);
   }
   spec.clamp = a.clamp;
-  spec.number = number_of(a.factor, a.x->dtype());
+  spec.number = number_of(a.factor, in.x().dtype());
   spec.activation = parse_activation(op, a.activation);
-  spec.gate_first = a.gate && !a.norm_before_gate;
+  spec.gate_first = in[kGate] && !a.norm_before_gate;
   spec.rounding = parse_rounding(op, a.rounding, a.weight_offset);
   return spec;
 }
@@ -133,7 +118,7 @@ array normalize_groups(
     mx::Stream stream) {
   check_inputs(op, in);
   int groups = a.num_groups;
-  auto length = a.x->shape(-1);
+  auto length = in.x().shape(-1);
   if (groups < 1 || length % groups != 0) {
     refuse(
         op,
@@ -154,10 +139,11 @@ array normalize_groups(
 
 // {normalized, [sum]}
 Arrays normalize(const char* op, bool center, const NormArguments& a) {
-  int channels = channel_axis(op, *a.x, a.axis);
+  auto in = a.in;
+  int channels = channel_axis(op, in.x(), a.axis);
   refuse_together(op, a);
   auto stream = mx::to_stream(a.stream);
-  auto in = inputs_of(a);
+  in[kFactor] = array_of(a.factor);
   if (channels) {
     check_channels(op, channels, in);
     auto spec = make_spec(op, center, in, a);
@@ -280,12 +266,12 @@ array layer_norm(const NormArguments& arguments) {
 
 array l2_norm(const NormArguments& a) {
   const char* op = "l2_norm";
-  auto in = inputs_of(a);
-  check_inputs(op, in);
-  auto spec = make_spec(op, /* center= */ false, in, a);
+  check_inputs(op, a.in);
+  auto spec = make_spec(op, /* center= */ false, a.in, a);
   spec.l2 = true;
   spec.eps_bounds = !a.eps_inside;
-  return only(make_norm(spec, dtype_of(a), {*a.x}, mx::to_stream(a.stream)));
+  return only(
+      make_norm(spec, dtype_of(a), a.in.arrays(), mx::to_stream(a.stream)));
 }
 
 TwoArrays add_rms_norm(const NormArguments& arguments) {
@@ -294,9 +280,10 @@ TwoArrays add_rms_norm(const NormArguments& arguments) {
 
 TwoArrays norm_add_norm(const NormArguments& a) {
   const char* op = "norm_add_norm";
-  auto in = inputs_of(a);
+  auto in = a.in;
+  in[kFactor] = array_of(a.factor);
   check_inputs(op, in);
-  if (a.weight_offset != 0.0f && !a.post_weight) {
+  if (a.weight_offset != 0.0f && !in[kPostWeight]) {
     refuse(
         op,
         "weight_offset is " + text(a.weight_offset) +

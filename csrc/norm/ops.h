@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "csrc/common/types.h"
+#include "csrc/norm/operands.h"
 #include "mlx/mlx.h"
 
 namespace mlx_norms {
@@ -26,12 +26,7 @@ using OptionalTerm = std::optional<std::variant<array, float>>;
 const array* array_of(const OptionalTerm& term);
 
 struct NormArguments {
-  const array* x = nullptr;
-  const array* residual = nullptr;
-  const array* residual2 = nullptr;
-  const array* post_weight = nullptr;
-  const array* weight = nullptr;
-  const array* bias = nullptr;
+  NormInputs in = {}; // but those that may be numbers
   float eps = 1e-5f;
   bool eps_inside = false;
   float weight_offset = 0.0f;
@@ -40,7 +35,6 @@ struct NormArguments {
   OptionalTerm factor;
   OptionalTerm scale;
   OptionalTerm shift;
-  const array* gate = nullptr;
   OptionalString activation;
   bool norm_before_gate = true;
   int num_groups = 1;

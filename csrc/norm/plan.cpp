@@ -27,8 +27,8 @@ RowOperands read_operands(
   for (auto operand : spec.operands) {
     const auto& a = *in[operand];
     auto kind = kOperandTraits[operand].kind;
-    read[operand] = kind == OperandKind::Rows ? read_rows(a, width, plan)
-        : kind == OperandKind::Vector         ? read_parameter(a, width, plan)
+    read[operand] = has_shape_of_x(operand) ? read_rows(a, width, plan)
+        : kind == OperandKind::Vector       ? read_parameter(a, width, plan)
         : operand == kFactor && spec.factor_of_sum
         ? RowOperand{&a, float_type(a.dtype()), {}} // one element
         : read_broadcast(a, in.x(), width, plan);
@@ -64,29 +64,19 @@ void plan_tensor(
   launch.set(K::eps_bounds, spec.eps_bounds);
   bind_geometry<K>(launch, geometry, length);
   launch.set(K::norm_first, norm_first);
-  launch.set(K::has_post_weight, spec.has(kPostWeight));
-  launch.set(K::has_residual, has_sum);
-  launch.set(K::has_residual2, spec.has(kResidual2));
-  launch.set(K::first_sum_type, int32_t{float_type(in.first_sum_dtype())});
-  launch.set(K::has_weight, spec.has(kWeight));
-  launch.set(K::has_bias, spec.has(kBias));
   launch.set(K::has_weight_offset, spec.weight_offset != 0.0f);
   launch.set(K::clamp_sum, spec.clamp && s.dtype() == mx::float16);
   launch.set(K::round_early, early);
-  launch.set(K::has_scale, spec.has(kScale));
-  launch.set(K::has_shift, spec.has(kShift));
   launch.set(
       K::round_product,
       early && spec.has(kScale) && spec.has(kShift) &&
           product_keeps(out[0].dtype(), *in[kScale]));
-  launch.set(K::has_factor, spec.has(kFactor));
   launch.set(K::factor_of_sum, spec.factor_of_sum);
   launch.set(K::has_number, spec.number != 1.0f);
   launch.set(
       K::round_factored,
       early && spec.is_factored() &&
           (!in[kFactor] || product_keeps(x.dtype(), *in[kFactor])));
-  launch.set(K::has_gate, spec.has(kGate));
   launch.set(K::gate_first, spec.gate_first);
   launch.set(K::activation, static_cast<int32_t>(spec.activation));
   launch.set(
@@ -124,13 +114,12 @@ void plan_tensor(
   bool few = fits && !geometry.looped && has_few_threads(launch, stream);
   launch.set(K::fetch_first, few);
   if (!few) {
-    // Packed rows need few registers (kernels/norm/held_row.h), unless a row
-    // with a factor, or of three arrays, is not whole: then its vectors are not
-    // fetched alike. A norm of a norm holds two rows.
-    bool many = geometry.vectors > 2 &&
-        (norm_first ||
-         (spec.operands.has_any({kFactor, kResidual2}) &&
-          !geometry.is_whole(length)));
+    // Packed rows need few registers (kernels/norm/held_row.h), unless those of
+    // a sum of more than two are not whole: then vectors are not fetched alike.
+    // A norm of a norm holds two rows.
+    bool uneven =
+        spec.operands.only(kOfSum).count() > 2 && !geometry.is_whole(length);
+    bool many = geometry.vectors > 2 && (norm_first || uneven);
     launch.threads_per_core = width == 8 && !many ? 1536 : 1024;
   }
 }

@@ -6,8 +6,7 @@ namespace mlx_norms {
 
 NormSpec NormSpec::without_sum() const {
   auto spec = *this;
-  spec.operands =
-      operands.without({kResidual, kResidual2, kPostWeight, kFactor});
+  spec.operands = operands.without(kOfSum).without({kPostWeight}).with({kX});
   spec.factor_of_sum = false;
   spec.norm_first = false;
   spec.number = 1.0f;

@@ -65,10 +65,11 @@ struct NormSpec {
     return operands.has(operand);
   }
   // Whether it is one of RMSNorm and LayerNorm with no more than the options
-  // that mx.fast, a sum and a float16 clamp have.
+  // that mx.fast, a sum of two and a float16 clamp have.
   bool is_basic() const {
-    return axis == -1 && is_of_mean_and_eps() && !norm_first &&
-        !is_modulated() && !is_factored() && !is_gated() && !is_multiplied();
+    return operands.without({kX, kResidual, kWeight, kBias}).count() == 0 &&
+        axis == -1 && is_of_mean_and_eps() && !norm_first && !is_factored() &&
+        !is_gated() && !is_multiplied();
   }
   // Whether the root is that of a mean with eps added.
   bool is_of_mean_and_eps() const {

@@ -35,8 +35,6 @@ void NormsTogether::plan(LaunchPlan& plan) const {
   constexpr Rows kWeights[] = {K::weight, K::weight2, K::weight3, K::weight4};
   constexpr RowsWritten kY[] = {K::y, K::y2, K::y3, K::y4};
   constexpr Words kArrays[] = {K::array1, K::array2, K::array3, K::array4};
-  constexpr Constant<bool> kHasWeight[] = {
-      K::has_weight, K::has_weight2, K::has_weight3, K::has_weight4};
 
   const auto& spec = tensors[0].spec;
   auto backend = backend_of(plan.stream);
@@ -67,12 +65,9 @@ void NormsTogether::plan(LaunchPlan& plan) const {
   launch.set(K::round_early, spec.rounding == Rounding::Early);
   launch.set(K::has_weight_offset, offset);
   launch.set(K::has_multipliers, multiplied);
-  launch.set(K::has_x3, n > 2);
-  launch.set(K::has_x4, n > 3);
   int simds = geometry.group_size() / Geometry::kSimdSize;
   uint32_t groups = 0;
   for (int i = 0; i < int{kMaxTogether}; ++i) {
-    launch.set(kHasWeight[i], weight[i].has_value());
     bind_rows(launch, kX_[i], x[i]);
     bind_rows(launch, kWeights[i], weight[i]);
     bool bound = x[i].has_value();

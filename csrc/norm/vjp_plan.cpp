@@ -100,13 +100,10 @@ Launch rows_launch(
   launch.set(K::l2, norm.l2);
   launch.set(K::eps_bounds, norm.eps_bounds);
   bind_geometry<K>(launch, b.geometry, b.length);
-  launch.set(K::has_weight, norm.has(kWeight));
   launch.set(K::has_weight_offset, norm.weight_offset != 0.0f);
-  launch.set(K::has_sum_cotangent, norm.has(kSumCotangent));
   launch.set(
       K::clamped_sum, norm.clamp && read[kX]->array->dtype() == mx::float16);
   launch.set(K::want_input, b.wanted.has(kX));
-  launch.set(K::has_gate, norm.has(kGate));
   launch.set(K::gate_first, norm.gate_first);
   launch.set(K::activation, static_cast<int32_t>(norm.activation));
   launch.set(K::want_gate, b.wanted.has(kGate));
@@ -171,7 +168,6 @@ Launch columns_launch(const Backward& b) {
   launch.set(K::adjoining, b.adjoining);
   launch.set(K::sums_weight, b.wanted.has(kWeight));
   launch.set(K::sums_bias, b.wanted.has(kBias));
-  launch.set(K::has_gate, b.norm.has(kGate));
   launch.set(K::gate_first, b.norm.gate_first);
   launch.set(K::activation, static_cast<int32_t>(b.norm.activation));
   bind_rows(launch, K::gate, b.read[kGate]);

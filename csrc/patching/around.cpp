@@ -243,16 +243,15 @@ class Around {
     if (at == At::Sum && !is_on_stream(root)) {
       return Counted::OtherStream;
     }
-    for (auto operand : {kX, kResidual, kResidual2}) {
+    for (auto operand : kAddends) {
       if (takes_sum && trial.in[operand] &&
           repeats_along_row(*trial.in[operand])) {
         return Counted::OperandRepeated;
       }
     }
     const array* sum = takes_sum ? &root : old_.size() > 1 ? &old_[1] : nullptr;
-    auto others = takes_sum
-        ? trial.spec.operands.without({kX, kResidual, kResidual2, kFactor})
-        : trial.spec.operands.without(call_.spec.operands);
+    auto others = takes_sum ? trial.spec.operands.without(kOfSum)
+                            : trial.spec.operands.without(call_.spec.operands);
     for (auto operand : sum ? others : Operands{}) {
       auto relation = graph_.relation(*trial.in[operand], *sum);
       if (relation == Graph::Relation::Dependent) {

@@ -45,12 +45,13 @@ bool is_separable(const NormSpec& spec, const Arrays& inputs) {
        residual->dtype() != mx::float16 || spec.is_factored())) {
     return false;
   }
-  if (spec.is_basic() || spec.norm_first || !spec.is_factored()) {
-    return spec.is_basic();
+  if (spec.norm_first || spec.axis != -1 || spec.is_modulated() ||
+      spec.is_gated() || spec.is_multiplied() || !spec.is_of_mean_and_eps()) {
+    return false;
   }
-  return !spec.is_modulated() && spec.is_of_mean_and_eps() &&
-      (spec.rounding == Rounding::Early || spec.factor_of_sum) &&
-      (!in[kFactor] || product_keeps(in.x().dtype(), *in[kFactor]));
+  return !spec.is_factored() ||
+      ((spec.rounding == Rounding::Early || spec.factor_of_sum) &&
+       (!in[kFactor] || product_keeps(in.x().dtype(), *in[kFactor])));
 }
 
 // The same norm, of what MLX's ops compute of the prologue.
@@ -78,9 +79,8 @@ Separated separated(NormSpec spec, const Arrays& inputs, mx::Stream s) {
     x = mx::add(x, *residual, s);
     residual = residual2;
   }
-  in[kX] = &x;
+  in = in.without_sum(x);
   in[kResidual] = residual;
-  in[kResidual2] = in[kFactor] = nullptr;
   spec.operands = in.present();
   return {spec, in.arrays(), of_ops};
 }
@@ -188,9 +188,7 @@ class ProjectionPass {
     auto spec = norm.spec.without_sum();
     spec.clamp = false;
     NormInputs in(norm.spec.operands, a.inputs().data());
-    in[kX] = &sum;
-    in[kResidual] = in[kResidual2] = in[kFactor] = nullptr;
-    auto inputs = in.arrays();
+    auto inputs = in.without_sum(sum).arrays();
     auto node = std::make_shared<Node>(
         a.primitive().stream(), shared(Norm(spec, norm.dtypes[0], inputs)));
     graph_.add({{a}, std::move(node), std::move(inputs)});

@@ -152,8 +152,8 @@ bool is_rms(const NormCall& call, mx::Dtype dtype) {
     return false;
   }
   return call.is_of_rows() && call.spec.is_basic() && !call.spec.center &&
-      !call.spec.clamp && !call.spec.operands.has_any({kBias, kResidual2}) &&
-      call.dtype == dtype && call.x().dtype() == dtype;
+      !call.spec.clamp && !call.spec.has(kBias) && call.dtype == dtype &&
+      call.x().dtype() == dtype;
 }
 
 // Of two weights, or the only one; no offset if that is the first one.

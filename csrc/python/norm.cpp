@@ -11,24 +11,40 @@ namespace nb = nanobind;
 
 namespace mlx_norms {
 
+namespace {
+
+// An array of the op's table.
+template <Operand kOperand>
+constexpr Parameter<NormArguments> operand() {
+  constexpr bool kRequired = kOperand == kX || kOperand == kResidual;
+  return {
+      kOperandTraits[kOperand].name,
+      kRequired ? "mx.array" : kWanted<const array*>,
+      [](PyObject* given, NormArguments& a) {
+        return read(given, a.in[kOperand]) && (a.in[kOperand] || !kRequired);
+      }};
+}
+
+} // namespace
+
 void bind_norms(nb::module_& m) {
   using A = NormArguments;
   static const Parameters<A> parameters(
-      {required<&A::x>("x"),
-       required<&A::residual>("residual"),
-       parameter<&A::post_weight>("post_weight"),
-       parameter<&A::weight>("weight"),
-       parameter<&A::bias>("bias"),
+      {operand<kX>(),
+       operand<kResidual>(),
+       operand<kResidual2>(),
+       operand<kPostWeight>(),
+       operand<kWeight>(),
+       operand<kBias>(),
        parameter<&A::eps>("eps"),
        parameter<&A::eps_inside>("eps_inside"),
        parameter<&A::weight_offset>("weight_offset"),
        parameter<&A::clamp>("clamp"),
        parameter<&A::rounding>("rounding"),
-       parameter<&A::residual2>("residual2"),
        parameter<&A::factor>("factor"),
        parameter<&A::scale>("scale"),
        parameter<&A::shift>("shift"),
-       parameter<&A::gate>("gate"),
+       operand<kGate>(),
        parameter<&A::activation>("activation"),
        parameter<&A::norm_before_gate>("norm_before_gate"),
        parameter<&A::num_groups>("num_groups"),

@@ -126,10 +126,6 @@ LaunchPlan NormRope::plan(
   launch.set(K::l2, false);
   launch.set(K::eps_bounds, false);
   bind_geometry<K>(launch, geometry, length);
-  launch.set(K::has_x2, of[1].x != nullptr);
-  launch.set(K::has_x3, of[2].x != nullptr);
-  launch.set(K::has_weight, has_weight());
-  launch.set(K::has_weight2, weight2.has_value());
   launch.set(K::has_weight_offset, norm.weight_offset != 0.0f);
   launch.set(K::has_freqs, has_freqs);
   launch.set(K::normalized, normalized);

@@ -18,8 +18,6 @@ constant bool round_early [[function_constant]]; // before the weight
 constant int x_flags [[function_constant]];
 constant int residual_flags [[function_constant]];
 constant int residual2_flags [[function_constant]];
-// To which the sum of x and the residual is rounded before a second one.
-constant int first_sum_type [[function_constant]];
 constant int normalized_flags [[function_constant]];
 constant int sum_flags [[function_constant]];
 // The factor has one element, for the rounded sum of x and the residual.
@@ -219,7 +217,8 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
         if (has_residual) {
           float of_r[N];
           r.values(k, of, of_r);
-          add_residual<N>(of_r, has_residual2 ? first_sum_type : s.type, v);
+          int first_type = in.type == r.row.type ? in.type : kFloat32;
+          add_residual<N>(of_r, first_type, v);
           if (has_residual2) {
             r2.values(k, of, of_r);
             add_residual<N>(of_r, s.type, v);

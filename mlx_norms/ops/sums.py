@@ -46,8 +46,8 @@ def add_rms_norm(
           There the derivative is zero. Sums of other dtypes are as they are. Default: ``False``.
         rounding (str, optional): ``"early"`` or ``"late"``, as in :func:`rms_norm`.
         residual2 (array, optional): Added to the sum of ``x`` and ``residual``, which is rounded to
-          its own dtype before; of their shape. Of ``h + (a + b)``, as of a layer of experts and a
-          shared one, it is ``h``. Default: ``None``.
+          its own dtype before; of their shape, and not with ``clamp``. Of ``h + (a + b)``, as of a
+          layer of experts and a shared one, it is ``h``. Default: ``None``.
         factor (array or float, optional): ``x`` is multiplied by it before it is added: a number,
           in ``x``'s dtype, or an array that broadcasts to ``x`` and has its last axis, as a layer
           scale ``[D]``. Rounding early, the product is rounded. Default: ``None``.
@@ -59,8 +59,7 @@ def add_rms_norm(
         tuple(array, array): The normalized sum and the sum, both of ``x``'s shape.
 
     Raises:
-        ValueError: If a dtype, a shape or a value is not as above, or there are ``clamp`` and a
-          ``residual2``.
+        ValueError: If a dtype, a shape or a value is not as above.
 
     Example:
         >>> x = mx.array([60000.0, 3.0], mx.float16)
@@ -74,12 +73,12 @@ def add_rms_norm(
     return _ext.add_rms_norm(
         x=x,
         residual=residual,
+        residual2=residual2,
         weight=weight,
         eps=eps,
         weight_offset=weight_offset,
         clamp=clamp,
         rounding=rounding,
-        residual2=residual2,
         factor=factor,
         scale=scale,
         shift=shift,
@@ -135,19 +134,18 @@ def add_layer_norm(
         tuple(array, array): The normalized sum and the sum, both of ``x``'s shape.
 
     Raises:
-        ValueError: If a dtype, a shape or a value is not as above, or there are ``clamp`` and a
-          ``residual2``.
+        ValueError: If a dtype, a shape or a value is not as above.
     """
     return _ext.add_layer_norm(
         x=x,
         residual=residual,
+        residual2=residual2,
         weight=weight,
         bias=bias,
         eps=eps,
         weight_offset=weight_offset,
         clamp=clamp,
         rounding=rounding,
-        residual2=residual2,
         factor=factor,
         scale=scale,
         shift=shift,

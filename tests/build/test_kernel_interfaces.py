@@ -122,7 +122,8 @@ def test_a_constant_by_way_of(read, text, expression, type, cpp):
 
 
 def test_arrays_with_flags(read):
-    """An array is bound with the flags of its name, of which one may have a kernel's prefix."""
+    """An array is bound with the flags of its name, of which one may have a kernel's prefix, and
+    with what tells whether it is there."""
     found = read("""
         constant int x_flags [[function_constant(1)]];
         constant int max_x_flags [[function_constant(2)]];
@@ -130,16 +131,22 @@ def test_arrays_with_flags(read):
         constant int z_flags [[function_constant(4)]];
         constant int a_w_flags [[function_constant(5)]];
         constant int b_w_flags [[function_constant(6)]];
-        kernel void k(device int* z, device int* w, device const int* x, device const int* y,
-                      constant const int* layouts) {
-          z[0] = x_flags + max_x_flags + k_y_flags + z_flags + a_w_flags + b_w_flags; }
+        constant bool has_y [[function_constant(7)]];
+        constant bool has_v = x_flags > 0;
+        constant int v_flags [[function_constant(8)]];
+        kernel void k(device int* z, device int* w, device const int* x,
+                      device const int* y [[buffer(3), function_constant(has_y)]],
+                      constant const int* layouts,
+                      device const int* v [[buffer(5), function_constant(has_v)]]) {
+          z[0] = x_flags + max_x_flags + k_y_flags + z_flags + a_w_flags + b_w_flags + v_flags; }
         kernel void dense(device const int* x, device int* z) { z[0] = x_flags; }""")
     members = interface.header(found, [])
     for member in (
         "RowsWritten z{{0}, 4}",
         "Output w{1}",
         "Rows x{{2}, 1, 4}",
-        "Rows y{{3}, 3, 4}",
+        "Rows y{{3}, 3, 4, 7}",
+        "Rows v{{5}, 8, 4}",
     ):
         assert f"constexpr {member};" in members
     assert "constexpr Input x{0};" in members and "constexpr Output z{1};" in members

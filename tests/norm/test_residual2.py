@@ -10,7 +10,7 @@ from support import inputs
 from support.bits import assert_same_bits
 from support.checks import check_outputs, check_with_gradients
 from support.inputs import arguments, cotangents, normal
-from support.norm_case import DTYPES, Norm
+from support.norm_case import DTYPES, Norm, result_type
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -63,7 +63,7 @@ def chain(norm, arrays, outer_first=False):
     factor = arrays.get("factor")
     first = x + residual
     if factor is not None:
-        first = (residual + factor * x).astype(norm.first_sum_dtype(arrays))
+        first = (residual + factor * x).astype(result_type(x.dtype, residual.dtype))
     h = residual2 + first if outer_first else first + residual2
     one = Norm(norm.op.removeprefix("add_"), dtype=norm.out_dtype(arrays), rounding=norm.rounding)
     ours = ("x", "residual", "residual2", "factor")

@@ -1,5 +1,6 @@
 """One call of a norm: which op, with which options."""
 
+import functools
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -80,15 +81,7 @@ class Norm:
         return lambda *arrays: self(dict(zip(names, arrays, strict=True)))
 
     def sum_dtype(self, arrays):
-        dtype = self.first_sum_dtype(arrays)
-        residual2 = arrays.get("residual2")
-        return dtype if residual2 is None else result_type(dtype, residual2.dtype)
-
-    def first_sum_dtype(self, arrays):
-        """Of x and the residual."""
-        if not self.adds:
-            return arrays["x"].dtype
-        return result_type(arrays["x"].dtype, arrays["residual"].dtype)
+        return functools.reduce(result_type, (a.dtype for a in addends(arrays).values()))
 
     def out_dtype(self, arrays):
         return self.dtype or arrays["x"].dtype
@@ -103,6 +96,11 @@ class Norm:
         names = ("weight", "bias", "scale", "shift")
         scaled = any(arrays.get(name) is not None for name in names)
         return self.is_early and scaled and self.out_dtype(arrays) != mx.float32
+
+
+def addends(arrays):
+    """What is added up, in this order: x, and what are residuals by their names."""
+    return {n: a for n, a in arrays.items() if n == "x" or n.startswith("residual")}
 
 
 def result_type(a, b):

@@ -19,7 +19,7 @@ import mlx.core as mx
 import numpy as np
 
 from . import gated_oracle
-from .norm_case import describe, result_type
+from .norm_case import addends, describe, result_type
 
 F16_MAX = 65504.0
 # Bits of the significand, exponent of the smallest normal, largest finite value.
@@ -127,18 +127,17 @@ def bounded(norm):
 
 
 def rounded_sum(norm, arrays):
-    """s as the statistics see it: x + residual in the sum's dtype, clamped if requested; with a
-    second residual, that is added to the rounded sum."""
+    """s as the statistics see it: sums rounded to their dtypes, clamped if requested."""
     if not norm.adds:
         return exact(arrays["x"])
     dtype = norm.sum_dtype(arrays)
     # Rounding to float32 and then to 16 bits gives the same as rounding once.
     with np.errstate(over="ignore", invalid="ignore"):
-        s = round_to(
-            product(norm, arrays) + numpy32(arrays["residual"]), norm.first_sum_dtype(arrays)
-        )
-        if arrays.get("residual2") is not None:
-            s = round_to(s + numpy32(arrays["residual2"]), dtype)
+        s, _, *others = product(norm, arrays), *addends(arrays).values()
+        to = arrays["x"].dtype
+        for other in others:
+            to = result_type(to, other.dtype)
+            s = round_to(s + numpy32(other), to)
     s = s.astype(np.float64)
     if norm.clamp and dtype == mx.float16:
         s = np.clip(s, -F16_MAX, F16_MAX)
@@ -267,9 +266,6 @@ def underflow(dtype):
     return 0.5 * smallest(dtype)
 
 
-OF_SUM = ("x", "residual", "residual2", "factor")
-
-
 def gradients(norm, arrays, cotangent=None, sum_cotangent=None):
     """The truth of each array's gradient for these cotangents; None stands for zero."""
     if gated_oracle.is_gated(norm, arrays):
@@ -292,9 +288,9 @@ def gradients(norm, arrays, cotangent=None, sum_cotangent=None):
     for name, a in arrays.items():
         if a is None:
             continue
-        key = "s" if name in ("x", "residual", "residual2") and name not in values else name
+        key = "s" if name in addends(arrays) and name not in values else name
         value, size = values[key], sizes[key]
-        slack = arithmetic(norm, arrays, of_input=name in OF_SUM) * size
+        slack = arithmetic(norm, arrays, of_input=name in (*addends(arrays), "factor")) * size
         if name == "weight":
             slack = slack + early_cast(norm, arrays) * size
             if norm.casts_early(arrays) and g is not None:

@@ -1,5 +1,6 @@
 """The ops that a program calls: those of this package, or the same from mx.fast and mx.core."""
 
+import itertools
 import math
 
 import mlx.core as mx
@@ -27,12 +28,12 @@ class Stock:
         given = dict(zip(op.inputs, arrays, strict=True))
         rows = [a for name, a in given.items() if name in ("x", "q", "k", "z")]
         dtypes = [a.dtype for a in rows]
-        steps = Steps(widest(rows[0], *(given.get(n) for n in ("residual", "residual2"))))
+        added = [a.dtype for name, a in given.items() if name.startswith("residual")]
+        steps = Steps([*itertools.accumulate(added, result_type, initial=rows[0].dtype)])
         if op.function == "norm_add_norm" and not op.options.get("weight_offset"):
             steps.first_norm = rows[0].dtype
         if op.adds:
-            steps.first_sum = widest(given["x"], given["residual"])
-            dtypes = [given["x"].dtype, steps.sum]
+            dtypes = [given["x"].dtype, steps.sums[-1]]
         if widens:
             dtypes[0] = widest(*arrays)
             dtypes[1:] = dtypes[1:] if op.adds else [dtypes[0]] * (len(dtypes) - 1)
@@ -43,12 +44,12 @@ class Stock:
 class Steps:
     """Those of the table's chains by mx.fast's norms, whose errors judge.py knows."""
 
-    def __init__(self, sum):
-        self.sum = self.first_sum = sum  # dtypes
+    def __init__(self, sums):
+        self.sums = sums  # dtypes: x's, and of x and of each that is added
         self.first_norm = None  # that to which an op rounds its first norm as it goes
 
     def total(self, x, *others):
-        for other, dtype in zip(others, (self.first_sum, self.sum), strict=False):
+        for other, dtype in zip(others, self.sums[1:], strict=True):
             if x.shape != other.shape:
                 raise ValueError("residual must have x's shape")
             x = (x + other).astype(dtype)

@@ -107,8 +107,6 @@ LaunchPlan NormAddNormVJP::plan(
          max_threads_of(kKernel, geometry, backend)});
     bind_geometry<K>(launch, geometry, length);
     bind_loops<K>(launch, geometry, loops, cluster, staged);
-    launch.set(K::has_post_weight, norms.has(kPostWeight));
-    launch.set(K::has_weight, norms.has(kWeight));
     launch.set(K::has_weight_offset, norms.weight_offset != 0.0f);
     launch.set(
         K::clamped_sum, norms.clamp && all[kResidual]->dtype() == mx::float16);

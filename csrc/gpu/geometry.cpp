@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "csrc/gpu/integers.h"
+#include "csrc/gpu/launch_plan.h"
 
 namespace mlx_norms {
 
@@ -217,6 +218,20 @@ common_geometry(const Geometry& a, const Geometry& b, Backend backend) {
 
 void set_vectors(bool backward, int vectors) {
   forced_vectors[backward] = vectors;
+}
+
+namespace {
+
+std::atomic<bool> tiles_anywhere = false;
+
+} // namespace
+
+bool multiplies_by_tiles(mx::Stream stream) {
+  return device_limits(stream).matrix_units || tiles_anywhere;
+}
+
+void set_tiles_anywhere(bool anywhere) {
+  tiles_anywhere = anywhere;
 }
 
 } // namespace mlx_norms

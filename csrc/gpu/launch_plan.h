@@ -173,6 +173,11 @@ struct DeviceLimits {
 // Defined by each backend.
 DeviceLimits device_limits(mx::Stream stream);
 
+// Whether products of tiles are those of CUDA's matrix units; for tests also
+// where there are none.
+bool multiplies_by_tiles(mx::Stream stream);
+void set_tiles_anywhere(bool anywhere);
+
 // Whether a launch takes as long as one of its threads.
 inline bool has_few_threads(const Launch& launch, mx::Stream stream) {
   return int64_t{launch.groups[0]} * launch.group[0] <=

@@ -17,12 +17,6 @@ bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs);
 // The most rows of a product without a norm, by tiles.
 constexpr int kProductRows = 16;
 
-// Whether such a product is multiplied by CUDA's matrix units.
-bool multiplies_by_tiles(mx::Stream stream);
-
-// For tests: also where there are none.
-void set_product_tiles_anywhere(bool anywhere);
-
 // For benchmarks: a threadgroup's SIMD-groups; 0: as measured.
 void set_product_simds(int simds);
 

@@ -20,21 +20,12 @@ using K = kernels::quantized_tiles;
 
 constexpr int kTileLines = 32; // of a threadgroup
 
-std::atomic<bool> tiles_anywhere = false;
 std::atomic<int> forced_simds = 0;
 
 } // namespace
 
-void set_product_tiles_anywhere(bool anywhere) {
-  tiles_anywhere = anywhere;
-}
-
 void set_product_simds(int simds) {
   forced_simds = simds;
-}
-
-bool multiplies_by_tiles(mx::Stream stream) {
-  return device_limits(stream).matrix_units || tiles_anywhere;
 }
 
 LaunchPlan plan_tiles(

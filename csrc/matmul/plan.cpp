@@ -2,7 +2,6 @@
 
 #include "csrc/matmul/plan.h"
 
-#include <atomic>
 #include <limits>
 
 #include "csrc/gpu/batch_axes.h"
@@ -325,8 +324,6 @@ GemvGroups column_tiles(
   return by;
 }
 
-std::atomic<bool> tiles_anywhere = false;
-
 // C = A B with few rows of A or, the other way about, C^T = B^T A^T.
 void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
   auto x = other_way ? f.b.transposed() : f.a;
@@ -340,7 +337,7 @@ void add_gemv(Factors f, bool other_way, LaunchPlan& plan) {
       depth % 8 == 0 && x.column_stride == 1 && f.aligned(x, of_x, 8);
   // This depends only on w, so rows are batch-invariant.
   auto limits = device_limits(plan.stream);
-  bool tiles = w_vectors && (limits.matrix_units || tiles_anywhere);
+  bool tiles = w_vectors && multiplies_by_tiles(plan.stream);
   int elements = 16 / f.element_bytes();
   auto axis = f.take_inner();
   Axis inner{axis.size, {axis.strides[of_x], axis.strides[of_w], 0}};
@@ -388,10 +385,6 @@ LaunchPlan plan_blocked(
     add_blocked(std::move(f), plan);
   }
   return plan;
-}
-
-void set_tiles_anywhere(bool anywhere) {
-  tiles_anywhere = anywhere;
 }
 
 LaunchPlan plan_gemv(

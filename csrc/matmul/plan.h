@@ -28,10 +28,6 @@ LaunchPlan plan_gemv(
     const mx::array& c,
     mx::Stream stream);
 
-// Makes gemv use its tile kernels on devices without matrix units, too. For
-// tests.
-void set_tiles_anywhere(bool anywhere);
-
 // By the kernel that reads less.
 LaunchPlan plan_matmul(
     const mx::array& a,

@@ -108,24 +108,22 @@ struct Member<T A::*> {
   using Type = T;
 };
 
-template <auto kMember>
+// An array may have to be given.
+template <auto kMember, bool kRequired = false>
 constexpr auto parameter(const char* name) {
   using A = typename Member<decltype(kMember)>::Structure;
   using T = typename Member<decltype(kMember)>::Type;
   static_assert(kWanted<T> != nullptr, "a message needs the type's name");
-  return Parameter<A>{name, kWanted<T>, [](PyObject* given, A& arguments) {
-                        return read(given, arguments.*kMember);
+  auto* wanted = kRequired ? "mx.array" : kWanted<T>;
+  return Parameter<A>{name, wanted, [](PyObject* given, A& arguments) {
+                        bool fits = read(given, arguments.*kMember);
+                        return fits && !(kRequired && given == Py_None);
                       }};
 }
 
-// An array that must be given.
 template <auto kMember>
 constexpr auto required(const char* name) {
-  using A = typename Member<decltype(kMember)>::Structure;
-  return Parameter<A>{name, "mx.array", [](PyObject* given, A& arguments) {
-                        arguments.*kMember = array_in(given);
-                        return arguments.*kMember != nullptr;
-                      }};
+  return parameter<kMember, true>(name);
 }
 
 // By Python's error.
@@ -196,12 +194,8 @@ class Parameters {
     auto n = names_.size();
     for (size_t i = 0; i < n; ++i, ++at) {
       at = at < n ? at : 0;
-      if (names_[at] == keyword) {
-        return at;
-      }
-    }
-    for (at = 0; at < n; ++at) { // of a keyword that is not interned
-      if (PyUnicode_Compare(names_[at], keyword) == 0) {
+      if (names_[at] == keyword ||
+          PyUnicode_Compare(names_[at], keyword) == 0) {
         return at;
       }
     }

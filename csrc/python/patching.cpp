@@ -16,12 +16,7 @@ namespace mlx_norms {
 namespace {
 
 Arrays as_arrays(const std::vector<nb::handle>& objects) {
-  Arrays arrays;
-  arrays.reserve(objects.size());
-  for (auto object : objects) {
-    arrays.push_back(nb::cast<mx::array>(object));
-  }
-  return arrays;
+  return nb::cast<Arrays>(nb::cast(objects));
 }
 
 // By the address of the object that an array replaces, its id in Python.

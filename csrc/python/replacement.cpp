@@ -8,7 +8,6 @@
 
 #include <structmember.h>
 
-#include <cstddef>
 #include <string_view>
 #include <utility>
 

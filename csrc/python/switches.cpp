@@ -42,12 +42,8 @@ void bind_switches(nb::module_& m) {
       "set_tiles_anywhere",
       of_plans(set_tiles_anywhere),
       "anywhere"_a,
-      "Makes gemv multiply by tiles even without matrix units, for tests.");
-  m.def(
-      "set_product_tiles_anywhere",
-      of_plans(set_product_tiles_anywhere),
-      "anywhere"_a,
-      "Likewise quantized_matmul.");
+      "Makes gemv and quantized_matmul multiply by tiles even without matrix "
+      "units, for tests.");
   m.def(
       "set_product_simds",
       of_plans(set_product_simds),

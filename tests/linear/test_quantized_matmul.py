@@ -22,9 +22,9 @@ MODES = ("mxfp4", "mxfp8", "nvfp4")
 @pytest.fixture(params=["by lanes", pytest.param("by tiles", marks=pytest.mark.gpu)])
 def way(request, backend):
     """How the kernel multiplies; CUDA always does by tiles, and on the CPU MLX does."""
-    _ext.set_product_tiles_anywhere(request.param == "by tiles")
+    _ext.set_tiles_anywhere(request.param == "by tiles")
     yield request.param
-    _ext.set_product_tiles_anywhere(False)
+    _ext.set_tiles_anywhere(False)
 
 
 @pytest.fixture

@@ -149,8 +149,8 @@ def test_what_is_not_taken():
 @pytest.fixture
 def by_tiles():
     """Lets a backend without matrix units multiply by tiles, too."""
-    yield _ext.set_product_tiles_anywhere
-    _ext.set_product_tiles_anywhere(False)
+    yield _ext.set_tiles_anywhere
+    _ext.set_tiles_anywhere(False)
 
 
 @pytest.mark.parametrize("rows, tiles", [(2, True), (3, False), (3, True)])

@@ -109,9 +109,7 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/memory.cpp
     csrc/cpu/threads.cpp
     csrc/group_norm/cpu_statistics.cpp
-    csrc/group_norm/cpu_work.cpp
     csrc/group_norm/eval_cpu.cpp
-    csrc/group_norm/small_groups.cpp
     csrc/group_norm/vjp_eval_cpu.cpp
     csrc/norm/channels/eval_cpu.cpp
     csrc/norm/eval_cpu.cpp
@@ -121,7 +119,6 @@ set(MLX_NORMS_CPU_SOURCES
 # Compiled once per instruction set.
 set(MLX_NORMS_CPU_KERNELS
     csrc/group_norm/cpu_kernels.cpp
-    csrc/group_norm/cpu_small_groups.cpp
     csrc/norm/channels/cpu_norm.cpp
     csrc/norm/channels/cpu_vjp.cpp
     csrc/norm/cpu/any_rows.cpp

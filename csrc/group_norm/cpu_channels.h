@@ -14,7 +14,7 @@
 
 namespace mlx_norms::cpu {
 
-// The rows of a sample in a GroupWork's vectors: see GroupNormalizeJob and
+// The rows of a sample's vectors: see GroupNormalizeJob and
 // GroupVJPJob.
 enum ChannelRow { kMeans, kRstd, kOffset, kMeanWgn, kMeanWg };
 inline constexpr int kForwardRows = kMeanWgn, kVJPRows = kMeanWg + 1;
@@ -86,7 +86,7 @@ inline GroupGeometry geometry_of(
 }
 
 // The partial sums of a sample whose statistics are taken along its channels:
-// no small groups, so there is room.
+// two of each group, which is not small, so there is room.
 inline double* as_doubles(float* partials) {
   return reinterpret_cast<double*>(partials);
 }

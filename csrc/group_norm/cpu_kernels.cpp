@@ -9,13 +9,76 @@
 
 #include <type_traits>
 
+#include "csrc/cpu/activations.h"
 #include "csrc/cpu/clean.h"
-#include "csrc/group_norm/cpu_vectors.h"
 #include "csrc/norm/cpu_types.h"
 
 namespace {
 
 using namespace mlx_norms::cpu;
+
+// Calls f(i, part) for each i below n, with the parts, of which there are four,
+// in turn. Parts by their number would be kept in memory.
+template <typename Count, typename Part, typename F>
+[[gnu::always_inline]] inline void
+in_four_parts(Count n, Part (&parts)[4], F f) {
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    f(i, parts[0]);
+    f(i + 1, parts[1]);
+    f(i + 2, parts[2]);
+    f(i + 3, parts[3]);
+  }
+  if (i < n) {
+    f(i, parts[0]);
+  }
+  if (i + 1 < n) {
+    f(i + 1, parts[1]);
+  }
+  if (i + 2 < n) {
+    f(i + 2, parts[2]);
+  }
+}
+
+// The sum of term(i) for each i below n, in four parts.
+template <typename Count, typename F>
+[[gnu::always_inline]] inline Floats sum_of(Count n, F term) {
+  Floats parts[4] = {};
+  in_four_parts(n, parts, [=](int64_t i, Floats& sum) { sum += term(i); });
+  return (parts[0] + parts[1]) + (parts[2] + parts[3]);
+}
+
+// What turns x into n, and the cotangent into g.
+template <Activation kActivation>
+struct Differentiated {
+  Floats mean, rstd, shift, weight, bias;
+
+  Floats normalized(Floats x) const {
+    return (x - mean) * rstd + shift;
+  }
+  Floats result(Floats x) const {
+    return activated<kActivation, float>(normalized(x) * weight + bias);
+  }
+  Floats sloped(Floats g, Floats n) const {
+    if constexpr (kActivation != Activation::None) {
+      g = g * slope<kActivation>(n * weight + bias);
+    }
+    return g;
+  }
+};
+
+// Calls f with a type, as with_activation, of those that group norms have.
+template <typename F>
+inline void with_result_activation(Activation activation, F f) {
+  with_activation(activation, [&](auto flag) {
+    constexpr auto kActivation = decltype(flag)::value;
+    if constexpr (
+        kActivation != Activation::Sigmoid &&
+        kActivation != Activation::Relu2) {
+      f(flag);
+    }
+  });
+}
 
 // Calls f(row, count) for blocks of kRows rows and for one that is left, whose
 // count is a constant, or for the rows left.
@@ -214,14 +277,24 @@ void group_vjp_input(const GroupVJPJob& job) {
   });
 }
 
+void group_lane_factors(const LaneFactorsJob& job) {
+  for (int64_t i = 0; i < job.lanes; i += kWidth) {
+    Floats v = load(job.variance + i) / job.elements;
+    // inf would make the group zeros.
+    v = v <= __FLT_MAX__ ? v : splat(__builtin_nanf(""));
+    Floats rstd = v + job.eps;
+    for (int j = 0; j < kWidth; ++j) {
+      rstd[j] = 1.0f / __builtin_sqrtf(rstd[j]);
+    }
+    store(job.variance + i, v);
+    store(job.rstd + i, rstd);
+    store(job.shift + i, -load(job.rest + i) * rstd);
+  }
+}
+
 } // namespace
 
 namespace mlx_norms::cpu::group_norm {
-
-namespace MLX_NORMS_LEVEL { // of cpu_small_groups.cpp
-void norm_small_groups(const SmallGroupsJob& job);
-void vjp_of_small_groups(const SmallGroupsVJPJob& job);
-} // namespace MLX_NORMS_LEVEL
 
 [[gnu::visibility("default")]] extern const GroupKernels MLX_NORMS_KERNELS;
 const GroupKernels MLX_NORMS_KERNELS = {
@@ -229,7 +302,6 @@ const GroupKernels MLX_NORMS_KERNELS = {
     clean<group_normalize>,
     clean<group_vjp_sums>,
     clean<group_vjp_input>,
-    clean<MLX_NORMS_LEVEL::norm_small_groups>,
-    clean<MLX_NORMS_LEVEL::vjp_of_small_groups>};
+    clean<group_lane_factors>};
 
 } // namespace mlx_norms::cpu::group_norm

@@ -63,70 +63,24 @@ struct GroupVJPJob {
   const float* mean_wg;
 };
 
-// Groups of few elements: each lane of the vectors has one.
-static constexpr int64_t kMaxLanes = 256;
-
-struct SmallGroups {
-  int64_t count;
-  int64_t lanes; // at least as many, a multiple of kRowMultiple
-  int64_t positions;
-  int64_t channels; // of a position
-  int64_t of_group; // channels of a group
-  int64_t step;     // from one of these to the next
-  bool adjoin;      // first elements do, of each four groups
-  // Of each group: where its first element lies, and its first channel among
-  // those of all samples.
-  const int64_t* first_element;
-  const int64_t* first_channel;
-};
-
-// Elements are in float32. The statistics of `count` groups adjoin; a weight or
-// bias has a row of `lanes` for each channel of a group, or one row, with a
-// stride of 0.
-struct SmallGroupsJob {
-  SmallGroups groups;
-  const float* x;
-  float* y;
-  float* mean;
-  float* rest;
-  float* variance;
-  const float* weight;
-  const float* bias;
-  int64_t weight_stride;
-  int64_t bias_stride;
-  Activation activation;
+// Of groups in lanes, of so many elements each: sums of squares become the
+// variance, rstd = 1 / sqrt(variance + eps), shift = -rest rstd.
+struct LaneFactorsJob {
+  int64_t lanes; // a multiple of kRowMultiple
+  float elements;
   float eps;
-  float* scratch; // kSmallScratch rows of `lanes` for each element
-};
-
-struct SmallGroupsVJPJob {
-  SmallGroups groups;
-  const float* x;
-  const float* cotangent;
-  const float* mean;
   const float* rest;
-  const float* variance;
-  const float* weight;
-  const float* bias;
-  int64_t weight_stride;
-  int64_t bias_stride;
-  Activation activation;
-  float eps;
-  float* input;     // null: not wanted
-  float* bias_sums; // null: neither sums are wanted
-  float* weight_sums;
-  float* scratch; // as above
+  float* variance;
+  float* rstd;
+  float* shift;
 };
-
-static constexpr int kSmallScratch = 3;
 
 struct GroupKernels {
   void (*statistics)(const GroupStatisticsJob&);
   void (*normalize)(const GroupNormalizeJob&);
   void (*vjp_sums)(const GroupVJPJob&);
   void (*vjp_input)(const GroupVJPJob&);
-  void (*norm_small_groups)(const SmallGroupsJob&);
-  void (*vjp_of_small_groups)(const SmallGroupsVJPJob&);
+  void (*lane_factors)(const LaneFactorsJob&);
 };
 
 // The kernels for the instruction set in use (csrc/cpu/isa.cpp).

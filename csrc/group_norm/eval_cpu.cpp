@@ -5,9 +5,9 @@
 
 #include "csrc/group_norm/cpu_channels.h"
 #include "csrc/group_norm/cpu_kernels.h"
+#include "csrc/group_norm/cpu_lanes.h"
 #include "csrc/group_norm/cpu_rows.h"
-#include "csrc/group_norm/cpu_work.h"
-#include "csrc/group_norm/small_groups.h"
+#include "csrc/group_norm/cpu_samples.h"
 #include "csrc/op/node.h"
 #include "mlx/backend/cpu/encoder.h"
 
@@ -25,13 +25,13 @@ struct NormArrays {
   float* statistics[3]; // mean, rest and variance, unless they are given
 };
 
-class NormWork final : public GroupWork {
+class Normalizer {
  public:
-  NormWork(
+  Normalizer(
       const GroupNormSpec& spec,
       const GroupGeometry& of,
       const NormArrays& arrays)
-      : GroupWork(of, kForwardRows, spec.running() ? 0 : 3),
+      : of(of),
         spec_(spec),
         arrays_(arrays),
         weight_(weight_or_ones(arrays.weight, of.channels)),
@@ -40,16 +40,29 @@ class NormWork final : public GroupWork {
         variance_(arrays.variance),
         no_bias_(absent_bias(arrays.bias, of)) {}
 
- private:
-  void prepare(int64_t, float* vectors) const override {
+  void run(const Samples& samples) const {
+    ChannelRows vectors(of, samples.count, kForwardRows);
     if (spec_.running()) {
       auto *mean = mean_.data(), *variance = variance_.data();
-      set_statistics(of, mean, nullptr, variance, spec_.eps, vectors);
+      samples.for_each([&](int64_t i) {
+        set_statistics(of, mean, nullptr, variance, spec_.eps, vectors.at(i));
+      });
+    } else {
+      ChannelRows partials(of, samples.count * of.chunks, 3);
+      samples.for_chunks([&](int64_t, int64_t chunk, auto begin, auto end) {
+        add_up(begin, end, partials.at(chunk));
+      });
+      samples.for_each([&](int64_t i) {
+        merge(samples.first + i, partials.at(i * of.chunks), vectors.at(i));
+      });
     }
+    samples.for_chunks_again([&](int64_t i, int64_t, auto begin, auto end) {
+      apply(begin, end, vectors.at(i));
+    });
   }
 
-  void add_up(int64_t begin, int64_t end, const float*, float* partials)
-      const override {
+ private:
+  void add_up(int64_t begin, int64_t end, float* partials) const {
     const auto& x = arrays_.summed;
     auto add = [&](int64_t row, int64_t count, const auto& rows) {
       if (of.along_channels()) {
@@ -68,8 +81,7 @@ class NormWork final : public GroupWork {
     x.for_each(begin, end, x.scratch(), add);
   }
 
-  void merge(int64_t sample, const float* partials, float* vectors)
-      const override {
+  void merge(int64_t sample, const float* partials, float* vectors) const {
     float* at[3];
     for (int i = 0; i < 3; ++i) {
       at[i] = arrays_.statistics[i] + sample * of.groups;
@@ -82,7 +94,7 @@ class NormWork final : public GroupWork {
     set_statistics(of, at[0], at[1], at[2], spec_.eps, vectors);
   }
 
-  void apply(int64_t begin, int64_t end, const float* vectors) const override {
+  void apply(int64_t begin, int64_t end, const float* vectors) const {
     const auto& x = arrays_.normalized;
     auto scratch = x.scratch();
     x.for_each(
@@ -115,11 +127,69 @@ class NormWork final : public GroupWork {
     });
   }
 
+  const GroupGeometry& of;
   const GroupNormSpec& spec_;
   const NormArrays& arrays_;
   FloatParameter weight_, bias_, mean_, variance_;
   std::vector<float> no_bias_;
 };
+
+// Tile by tile, in which x becomes y.
+void normalize_in_lanes(
+    const GroupNormSpec& spec,
+    const GroupLanes& lanes,
+    const DenseRows& x,
+    const LaneParameter& weight,
+    const LaneParameter& bias,
+    const RowsOut& y,
+    float* const (&statistics)[3]) {
+  const auto& of = lanes.of;
+  auto of_sample = of.positions * of.channels;
+  auto channels = lanes.of_group * lanes.lanes;
+  lanes.batches().for_each([&](int, int64_t batch, int64_t end) {
+    FloatRow copy, result, tile(channels * of.positions);
+    FloatRow mean(lanes.lanes), rest(mean), variance(mean), rstd(mean),
+        shift(mean);
+    for (; batch < end; ++batch) {
+      auto sample = batch * lanes.of_batch, last = lanes.end_of(batch);
+      auto* from = x.from(sample * of.positions, last * of.positions, copy);
+      DenseResult to(y, sample * of_sample, last * of_sample, result);
+      lanes.for_tiles(last - sample, [&](int64_t first, int64_t count) {
+        LanePlaces places(lanes, first, count, of.positions, of_sample);
+        places.to_tile(from, tile);
+        group_kernels().statistics(
+            {lanes.lanes,
+             lanes.elements,
+             0,
+             {tile.data(), Float::f32, lanes.lanes},
+             mean.data(),
+             rest.data(),
+             variance.data()});
+        set_factors(lanes.elements, spec.eps, rest, variance, rstd, shift);
+        auto to_group = sample * of.groups + first;
+        std::copy_n(mean.data(), count, statistics[0] + to_group);
+        std::copy_n(rest.data(), count, statistics[1] + to_group);
+        std::copy_n(variance.data(), count, statistics[2] + to_group);
+        for (int64_t i = 0; i < channels; i += lanes.lanes) {
+          group_kernels().normalize(
+              {lanes.lanes,
+               of.positions,
+               {tile.data() + i, Float::f32, channels},
+               {tile.data() + i},
+               channels,
+               mean.data(),
+               rstd.data(),
+               shift.data(),
+               weight.at(first) + i,
+               bias.at(first) + i,
+               spec.activation});
+        }
+        places.from_tile(tile, to.data());
+      });
+      to.store();
+    }
+  });
+}
 
 } // namespace
 
@@ -140,20 +210,30 @@ void GroupNorm::eval_cpu(
     return;
   }
   auto of = geometry_of(spec, in.x());
-  if (!spec.running() && are_small_groups(of)) {
-    return norm_small_groups(spec, of, inputs, outputs, stream);
+  Parameter weight(in[kWeight]), bias(in[kBias]);
+  auto y = rows_out(outputs[0]);
+  auto& encoder = mx::cpu::get_command_encoder(stream);
+  if (!spec.running() && GroupLanes::are_for(of)) {
+    encoder.dispatch(
+        [=, spec = spec, lanes = GroupLanes(of), x = DenseRows(in.x())]() {
+          LaneParameter w(lanes, weight, 1.0f), b(lanes, bias, -0.0f);
+          normalize_in_lanes(spec, lanes, x, w, b, y, statistics);
+        });
+    return;
   }
   NormArrays arrays{
       GroupRows({&in.x()}, nullptr),
       GroupRows({&in.x()}, &outputs[0]),
-      Parameter(in[kWeight]),
-      Parameter(in[kBias]),
+      weight,
+      bias,
       Parameter(in[kMean]),
       Parameter(in[kVariance]),
-      rows_out(outputs[0]),
+      y,
       {statistics[0], statistics[1], statistics[2]}};
-  mx::cpu::get_command_encoder(stream).dispatch(
-      [spec = spec, of, arrays]() { NormWork(spec, of, arrays).run(); });
+  encoder.dispatch([spec = spec, of, arrays]() {
+    Normalizer norm(spec, of, arrays);
+    for_samples(of, [&](const Samples& some) { norm.run(some); });
+  });
 }
 
 } // namespace mlx_norms

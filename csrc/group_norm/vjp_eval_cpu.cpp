@@ -6,9 +6,9 @@
 #include "csrc/common/derivatives.h"
 #include "csrc/group_norm/cpu_channels.h"
 #include "csrc/group_norm/cpu_kernels.h"
+#include "csrc/group_norm/cpu_lanes.h"
 #include "csrc/group_norm/cpu_rows.h"
-#include "csrc/group_norm/cpu_work.h"
-#include "csrc/group_norm/small_groups.h"
+#include "csrc/group_norm/cpu_samples.h"
 #include "csrc/op/node.h"
 #include "mlx/backend/cpu/encoder.h"
 
@@ -26,17 +26,13 @@ struct VJPArrays {
   float* sums[2]; // of the bias and of the weight, for each sample
 };
 
-class VJPWork final : public GroupWork {
+class Differentiator {
  public:
-  VJPWork(
+  Differentiator(
       const GroupNormVJPSpec& vjp,
       const GroupGeometry& of,
       const VJPArrays& arrays)
-      : GroupWork(
-            of,
-            kVJPRows,
-            vjp.sums || vjp.takes_means() ? 2 : 0,
-            /* applies= */ vjp.input),
+      : of(of),
         vjp_(vjp),
         arrays_(arrays),
         takes_means_(vjp.takes_means()),
@@ -44,18 +40,40 @@ class VJPWork final : public GroupWork {
         bias_(arrays.bias),
         no_bias_(absent_bias(arrays.bias, of)) {}
 
- private:
-  void prepare(int64_t sample, float* vectors) const override {
-    FloatParameter means(arrays_.mean.only(sample));
-    FloatParameter rests(arrays_.rest.only(sample));
-    FloatParameter variances(arrays_.variance.only(sample));
-    auto eps = vjp_.norm.eps;
-    set_statistics(
-        of, means.data(), rests.data(), variances.data(), eps, vectors);
+  void run(const Samples& samples) const {
+    ChannelRows vectors(of, samples.count, kVJPRows);
+    samples.for_each([&](int64_t i) {
+      auto sample = samples.first + i;
+      FloatParameter means(arrays_.mean.only(sample));
+      FloatParameter rests(arrays_.rest.only(sample));
+      FloatParameter variances(arrays_.variance.only(sample));
+      set_statistics(
+          of,
+          means.data(),
+          rests.data(),
+          variances.data(),
+          vjp_.norm.eps,
+          vectors.at(i));
+    });
+    if (vjp_.sums || takes_means_) {
+      ChannelRows partials(of, samples.count * of.chunks, 2);
+      samples.for_chunks([&](int64_t i, int64_t chunk, auto begin, auto end) {
+        add_up(begin, end, vectors.at(i), partials.at(chunk));
+      });
+      samples.for_each([&](int64_t i) {
+        merge(samples.first + i, partials.at(i * of.chunks), vectors.at(i));
+      });
+    }
+    if (vjp_.input) {
+      samples.for_chunks_again([&](int64_t i, int64_t, auto begin, auto end) {
+        apply(begin, end, vectors.at(i));
+      });
+    }
   }
 
+ private:
   void add_up(int64_t begin, int64_t end, const float* vectors, float* partials)
-      const override {
+      const {
     const auto& rows = arrays_.rows;
     auto add = [&](int64_t row, int64_t count, const auto& given) {
       if (of.along_channels()) {
@@ -106,8 +124,7 @@ class VJPWork final : public GroupWork {
     });
   }
 
-  void merge(int64_t sample, const float* partials, float* vectors)
-      const override {
+  void merge(int64_t sample, const float* partials, float* vectors) const {
     std::vector<float> means(takes_means_ ? 2 * of.groups : 0);
     if (of.along_channels()) {
       for (size_t i = 0; i < means.size(); ++i) {
@@ -130,7 +147,7 @@ class VJPWork final : public GroupWork {
     }
   }
 
-  void apply(int64_t begin, int64_t end, const float* vectors) const override {
+  void apply(int64_t begin, int64_t end, const float* vectors) const {
     const auto& rows = arrays_.rows;
     auto scratch = rows.scratch();
     rows.for_each(
@@ -187,12 +204,121 @@ class VJPWork final : public GroupWork {
     return vjp_.sums ? arrays_.sums[i] + sample * of.channels : nullptr;
   }
 
+  const GroupGeometry& of;
   const GroupNormVJPSpec& vjp_;
   const VJPArrays& arrays_;
   bool takes_means_;
   FloatParameter weight_, bias_;
   std::vector<float> no_bias_;
 };
+
+// The means over each group of sums of its channels, weighted. They are taken
+// over some channels first, so that rounding errors stay small.
+void set_means(
+    const GroupLanes& lanes,
+    const float* weight,
+    const FloatRow& sums,
+    FloatRow& means) {
+  constexpr int64_t kSummed = 16;
+  float totals[GroupLanes::kMaxLanes] = {};
+  for (int64_t first = 0; first < lanes.of_group; first += kSummed) {
+    float some[GroupLanes::kMaxLanes] = {};
+    auto end = std::min(first + kSummed, lanes.of_group);
+    for (auto row = first * lanes.lanes; row < end * lanes.lanes;
+         row += lanes.lanes) {
+      for (int64_t i = 0; i < lanes.lanes; ++i) {
+        some[i] += weight[row + i] * sums[row + i];
+      }
+    }
+    for (int64_t i = 0; i < lanes.lanes; ++i) {
+      totals[i] += some[i];
+    }
+  }
+  for (int64_t i = 0; i < lanes.lanes; ++i) {
+    means[i] = totals[i] / lanes.elements;
+  }
+}
+
+// Tile by tile, in which x becomes its gradient.
+void differentiate_in_lanes(
+    const GroupNormVJPSpec& vjp,
+    const GroupLanes& lanes,
+    const DenseRows& x,
+    const DenseRows& cotangent,
+    const std::vector<DenseRows>& statistics,
+    const LaneParameter& weight,
+    const LaneParameter& bias,
+    const RowsOut& input,
+    float* const (&sums)[2]) {
+  const auto& of = lanes.of;
+  auto of_sample = of.positions * of.channels;
+  auto channels = lanes.of_group * lanes.lanes;
+  lanes.batches().for_each([&](int, int64_t batch, int64_t end) {
+    FloatRow x_copy, g_copy, copy, result;
+    FloatRow x_tile(channels * of.positions), g_tile(x_tile);
+    FloatRow mean(lanes.lanes), rest(mean), variance(mean), rstd(mean),
+        shift(mean);
+    FloatRow mean_wg(mean), mean_wgn(mean);
+    FloatRow bias_sums(channels), weight_sums(channels);
+    // Of a channel of each group.
+    auto job_of = [&](int64_t i, const float* w, const float* b) {
+      return GroupVJPJob{
+          lanes.lanes,
+          of.positions,
+          0,
+          {x_tile.data() + i, Float::f32, channels},
+          {g_tile.data() + i, Float::f32, channels},
+          mean.data(),
+          rstd.data(),
+          shift.data(),
+          w + i,
+          b + i,
+          vjp.norm.activation,
+          bias_sums.data() + i,
+          weight_sums.data() + i,
+          {x_tile.data() + i},
+          channels,
+          mean_wgn.data(),
+          mean_wg.data()};
+    };
+    for (; batch < end; ++batch) {
+      auto sample = batch * lanes.of_batch, last = lanes.end_of(batch);
+      auto row = sample * of.positions, end_row = last * of.positions;
+      auto* xs = x.from(row, end_row, x_copy);
+      auto* gs = cotangent.from(row, end_row, g_copy);
+      DenseResult to(input, sample * of_sample, last * of_sample, result);
+      lanes.for_tiles(last - sample, [&](int64_t first, int64_t count) {
+        LanePlaces places(lanes, first, count, of.positions, of_sample);
+        places.to_tile(xs, x_tile);
+        places.to_tile(gs, g_tile);
+        int i = 0;
+        for (auto* row : {&mean, &rest, &variance}) {
+          auto* of_groups = statistics[i++].from(sample, last, copy);
+          std::copy_n(of_groups + first, count, row->data());
+        }
+        set_factors(1, vjp.norm.eps, rest, variance, rstd, shift);
+        auto *w = weight.at(first), *b = bias.at(first);
+        for (int64_t c = 0; c < channels; c += lanes.lanes) {
+          group_kernels().vjp_sums(job_of(c, w, b));
+        }
+        if (vjp.sums) {
+          LanePlaces at(lanes, first, count, 1, of.channels);
+          at.from_tile(bias_sums, sums[0] + sample * of.channels);
+          at.from_tile(weight_sums, sums[1] + sample * of.channels);
+        }
+        if (vjp.input) {
+          set_means(lanes, w, bias_sums, mean_wg);
+          set_means(lanes, w, weight_sums, mean_wgn);
+          for (int64_t c = 0; c < channels; c += lanes.lanes) {
+            group_kernels().vjp_input(job_of(c, w, b));
+          }
+          places.from_tile(x_tile, to.data());
+        }
+      });
+      to.store();
+    }
+  });
+}
 
 } // namespace
 
@@ -215,24 +341,41 @@ void GroupNormVJP::eval_cpu(
     return;
   }
   auto of = geometry_of(norm, in.x());
-  if (!norm.running() && are_small_groups(of)) {
-    return vjp_of_small_groups(spec, of, inputs, outputs, stream);
+  Parameter weight(in[kWeight]), bias(in[kBias]);
+  auto input = spec.input ? rows_out(outputs[0]) : RowsOut();
+  auto* statistics = &inputs[inputs.size() - 4]; // forward's, or two are given
+  auto& encoder = mx::cpu::get_command_encoder(stream);
+  if (!norm.running() && GroupLanes::are_for(of)) {
+    std::vector<DenseRows> given;
+    for (int i = 0; i < 3; ++i) {
+      given.emplace_back(statistics[i]);
+    }
+    encoder.dispatch([=,
+                      spec = spec,
+                      lanes = GroupLanes(of),
+                      x = DenseRows(in.x()),
+                      g = DenseRows(inputs.back())]() {
+      LaneParameter w(lanes, weight, 1.0f), b(lanes, bias, -0.0f);
+      differentiate_in_lanes(spec, lanes, x, g, given, w, b, input, sums);
+    });
+    return;
   }
-  // Forward's statistics, of each sample, or those given for all.
-  auto statistic = [&](int i, const array* given) {
-    return Parameter(norm.running() ? given : &inputs[inputs.size() - 4 + i]);
+  auto of_each = [&](int i, const array* given) {
+    return Parameter(norm.running() ? given : &statistics[i]);
   };
   VJPArrays arrays{
       GroupRows({&in.x(), &inputs.back()}, spec.input ? &outputs[0] : nullptr),
-      Parameter(in[kWeight]),
-      Parameter(in[kBias]),
-      statistic(0, in[kMean]),
-      statistic(1, nullptr),
-      statistic(2, in[kVariance]),
-      spec.input ? rows_out(outputs[0]) : RowsOut(),
+      weight,
+      bias,
+      of_each(0, in[kMean]),
+      of_each(1, nullptr),
+      of_each(2, in[kVariance]),
+      input,
       {sums[0], sums[1]}};
-  mx::cpu::get_command_encoder(stream).dispatch(
-      [spec = spec, of, arrays]() { VJPWork(spec, of, arrays).run(); });
+  encoder.dispatch([spec = spec, of, arrays]() {
+    Differentiator gradients(spec, of, arrays);
+    for_samples(of, [&](const Samples& some) { gradients.run(some); });
+  });
 }
 
 } // namespace mlx_norms

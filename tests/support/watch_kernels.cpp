@@ -104,8 +104,7 @@ void watch(Kernels* norm, GroupKernels* group, RopeKernels* rope) {
       &GroupKernels::normalize,
       &GroupKernels::vjp_sums,
       &GroupKernels::vjp_input,
-      &GroupKernels::norm_small_groups,
-      &GroupKernels::vjp_of_small_groups>(group);
+      &GroupKernels::lane_factors>(group);
   put_into<
       &RopeKernels::inverse_frequencies,
       &RopeKernels::angles,

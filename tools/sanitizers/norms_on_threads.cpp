@@ -14,7 +14,7 @@
 #include "csrc/cpu/isa.h"
 #include "csrc/cpu/row_blocks.h"
 #include "csrc/group_norm/cpu_kernels.h"
-#include "csrc/group_norm/cpu_work.h"
+#include "csrc/group_norm/cpu_samples.h"
 #include "csrc/norm/cpu_kernels.h"
 
 using namespace mlx_norms::cpu;
@@ -104,19 +104,25 @@ Results norm_and_gradients(uint32_t seed, F for_blocks) {
 constexpr int kVectorRows = 5;
 
 // Normalizes x to y.
-struct GroupNorms : GroupWork {
-  GroupNorms(const GroupGeometry& of, const float* x, float* y)
-      : GroupWork(of, kVectorRows, 3),
-        x(x),
-        y(y) {}
+struct GroupNorms {
+  GroupGeometry of;
+  const float* x;
+  float* y;
 
-  void prepare(int64_t, float* vectors) const override {
-    std::fill_n(of.row(vectors, 1), of.pitch, 1.0f);
-    std::fill_n(of.row(vectors, 3), of.pitch, 1.0f);
-    std::fill_n(of.row(vectors, 4), of.pitch, 0.0f);
+  void run(const Samples& samples) const {
+    ChannelRows vectors(of, samples.count, kVectorRows);
+    ChannelRows partials(of, samples.count * of.chunks, 3);
+    samples.for_chunks([&](int64_t, int64_t chunk, auto begin, auto end) {
+      add_up(begin, end, partials.at(chunk));
+    });
+    samples.for_each(
+        [&](int64_t i) { merge(partials.at(i * of.chunks), vectors.at(i)); });
+    samples.for_chunks_again([&](int64_t i, int64_t, auto begin, auto end) {
+      apply(begin, end, vectors.at(i));
+    });
   }
-  void add_up(int64_t row, int64_t end, const float*, float* partials)
-      const override {
+
+  void add_up(int64_t row, int64_t end, float* partials) const {
     group_kernels().statistics(
         {of.channels,
          end - row,
@@ -126,15 +132,18 @@ struct GroupNorms : GroupWork {
          of.row(partials, 1),
          of.row(partials, 2)});
   }
-  void merge(int64_t, const float* partials, float* vectors) const override {
+  void merge(const float* partials, float* vectors) const {
     std::vector<float> mean(of.groups), rest(of.groups), variance(of.groups);
     merge_statistics(of, partials, mean.data(), rest.data(), variance.data());
     of.for_each_channel([&](int64_t c, int64_t group) {
       vectors[c] = mean[group];
       of.row(vectors, 2)[c] = variance[group];
     });
+    std::fill_n(of.row(vectors, 1), of.pitch, 1.0f);
+    std::fill_n(of.row(vectors, 3), of.pitch, 1.0f);
+    std::fill_n(of.row(vectors, 4), of.pitch, 0.0f);
   }
-  void apply(int64_t row, int64_t end, const float* vectors) const override {
+  void apply(int64_t row, int64_t end, const float* vectors) const {
     group_kernels().normalize(
         {of.channels,
          end - row,
@@ -148,25 +157,6 @@ struct GroupNorms : GroupWork {
          of.row(vectors, 4),
          mlx_norms::Activation::None});
   }
-  // All samples one after another.
-  void run_in_turn() const {
-    for (int64_t sample = 0; sample < of.samples; ++sample) {
-      std::vector<float> vectors(kVectorRows * of.pitch);
-      std::vector<float> partials(3 * of.pitch * of.chunks);
-      prepare(sample, vectors.data());
-      for (int64_t i = 0; i < of.chunks; ++i) {
-        auto row = of.first_row(sample, i);
-        auto* to = of.row(partials.data(), 3 * i);
-        add_up(row, row + of.rows_of(i), vectors.data(), to);
-      }
-      merge(sample, partials.data(), vectors.data());
-      auto row = of.first_row(sample, 0);
-      apply(row, row + of.positions, vectors.data());
-    }
-  }
-
-  const float* x;
-  float* y;
 };
 
 // Of two samples, which threads share, and of many; adjoining groups of four.
@@ -176,11 +166,13 @@ std::vector<float> group_norm(uint32_t seed, int64_t samples, bool on_threads) {
       samples, 24000 / samples, kChannels, kChannels / 4, /* strided= */ false);
   auto x = values(24000 * kChannels, seed);
   std::vector<float> y(x.size());
-  GroupNorms norms(of, x.data(), y.data());
+  GroupNorms norms{of, x.data(), y.data()};
+  auto run = [&](const Samples& some) { norms.run(some); };
   if (on_threads) {
-    norms.run();
-  } else {
-    norms.run_in_turn();
+    for_samples(of, run);
+  }
+  for (int64_t i = 0; !on_threads && i < samples; ++i) {
+    run({of, i, 1, 1});
   }
   return y;
 }

@@ -26,7 +26,6 @@ SOURCES = (
     "csrc/cpu/threads.cpp",
     "csrc/cpu/isa.cpp",
     "csrc/group_norm/cpu_statistics.cpp",
-    "csrc/group_norm/cpu_work.cpp",
 )
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 LEVELS = {

@@ -13,10 +13,11 @@ import sys
 import mlx.core as mx
 
 import mlx_norms
-from mlx_norms._bench import clocks, timing
-from mlx_norms._bench.providers import Calls, copies, make_room, sets_needed
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.tables import red_if, table
+from harness import clocks
+from harness.providers import Calls, copies, make_room, sets_needed
+from harness.script import Script
+from harness.tables import red_if, table
+from mlx_norms._measure import timing
 
 EPS = 1e-6
 COLUMNS = ["code", "dtype", "way", "provider", "us", "us_lower", "us_upper"]

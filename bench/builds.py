@@ -30,10 +30,10 @@ import mlx_norms
 # The benchmark code is this checkout's, whichever build it measures.
 mlx_norms.__path__.insert(0, str(Path(__file__).parents[1] / "mlx_norms"))
 
-from mlx_norms._bench import builds, graph_pass, images, ladder, llama  # noqa: E402
-from mlx_norms._bench.configs import DTYPES, HEAD_OPS, LENGTHS, OPS, Config  # noqa: E402
-from mlx_norms._bench.providers import Calls  # noqa: E402
-from mlx_norms._bench.timing import Timed  # noqa: E402
+from harness import builds, graph_pass, images, ladder, llama  # noqa: E402
+from harness.configs import DTYPES, HEAD_OPS, LENGTHS, OPS, Config  # noqa: E402
+from harness.providers import Calls  # noqa: E402
+from mlx_norms._measure.timing import Timed  # noqa: E402
 from mlx_norms.ladders import LAYER_NORM  # noqa: E402
 
 SHAPES = {

@@ -16,10 +16,10 @@ from __future__ import annotations
 import itertools
 import sys
 
-from mlx_norms._bench import beside_mlx
-from mlx_norms._bench.beside_mlx import LARGE, SLOWER
-from mlx_norms._bench.configs import OPS, Config
-from mlx_norms._bench.script import Script
+from harness import beside_mlx
+from harness.beside_mlx import LARGE, SLOWER
+from harness.configs import OPS, Config
+from harness.script import Script
 
 CHAINS = ("ada", "add_ada", "gated_rms", "norm_add_norm")
 LENGTHS = (1152, 1536, 3072, 4096, 5120)

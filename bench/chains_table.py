@@ -11,9 +11,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mlx_norms._bench import page_part
-from mlx_norms._bench.beside_mlx import SLOWER, gains
-from mlx_norms._bench.page_part import Rows, each, markdown, matching, on_gpu, one
+from harness import page_part
+from harness.beside_mlx import SLOWER, gains
+from harness.page_part import Rows, each, markdown, matching, on_gpu, one
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance" / "chains_on_cuda.md"

@@ -11,10 +11,10 @@ import sys
 import mlx.core as mx
 
 import mlx_norms
-from mlx_norms._bench import timing
-from mlx_norms._bench.configs import DTYPES, EPS
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.tables import table
+from harness.configs import DTYPES, EPS
+from harness.script import Script
+from harness.tables import table
+from mlx_norms._measure import timing
 
 CALLS = 64
 LENGTH = 4096

@@ -29,10 +29,11 @@ import mlx.nn as nn
 import numpy as np
 
 import mlx_norms
-from mlx_norms._bench import clocks, providers, timing
-from mlx_norms._bench.configs import DTYPES, EPS, LAYERS, OPS, Config, Op, over_axis_1
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.tables import table
+from harness import clocks, providers
+from harness.configs import DTYPES, EPS, LAYERS, OPS, Config, Op, over_axis_1
+from harness.script import Script
+from harness.tables import table
+from mlx_norms._measure import timing
 
 THREADS = 2
 COLUMNS = ["op", "dtype", "rows", "length", "ratio", "median", "lower_quartile", "upper_quartile"]

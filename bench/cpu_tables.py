@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mlx_norms._bench import page_part
+from harness import page_part
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance" / "on_the_cpu.md"

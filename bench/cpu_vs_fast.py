@@ -22,11 +22,11 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from mlx_norms._bench import timing
-from mlx_norms._bench.configs import DTYPES, Config
-from mlx_norms._bench.providers import functions
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.tables import red_if, table
+from harness.configs import DTYPES, Config
+from harness.providers import functions
+from harness.script import Script
+from harness.tables import red_if, table
+from mlx_norms._measure import timing
 
 NORMS = ("rms", "layer", "add_rms", "add_layer")
 EDGES = [32, 64, 128, 256, 512, 1024, 4096, 8192]

@@ -16,12 +16,12 @@ import time
 import mlx.core as mx
 import mlx.nn as nn
 
-from mlx_norms._bench import models
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.sides import BESIDE_STOCK
-from mlx_norms._bench.tables import red_if, table
-from mlx_norms._bench.timing import Samples, measure
-from mlx_norms.commands import _deep_models, _tiny_models
+from harness import deep_models, models
+from harness.script import Script
+from harness.sides import BESIDE_STOCK
+from harness.tables import red_if, table
+from mlx_norms._measure.timing import Samples, measure
+from mlx_norms.commands import _tiny_models
 
 SIDES = ("stock", "stock again", "patched")
 PARTS = ("build", "build and eval")
@@ -51,7 +51,7 @@ class Steps:
 
 
 def measured(name: str, rounds: int) -> dict[tuple[str, str], Samples]:
-    model = _deep_models.build(name)
+    model = deep_models.build(name)
     tokens = mx.random.randint(0, _tiny_models.vocabulary(name), (1, 9))
     inputs = mx.split(tokens, [8], axis=1)
     mx.eval(inputs)
@@ -70,7 +70,7 @@ def main() -> int:
         for (part, side), each in samples.items():
             row[part, side] = ratio = each.over(samples[part, "stock"])
             figures = (1e3 * each.median, ratio.median, *ratio.quartiles)
-            script.write(name, _deep_models.layers(name), part, side, *figures)
+            script.write(name, deep_models.layers(name), part, side, *figures)
         ms = [f"{1e3 * samples[part, 'stock'].median:.1f}" for part in PARTS]
         rows.append((max(row[part, "patched"].median for part in PARTS), name, ms, row))
         mx.clear_cache()
@@ -82,7 +82,7 @@ def main() -> int:
             again, patched = (row[part, side] for side in SIDES[1:])
             ratio = red_if(patched.median > MOST, patched.spread(".2f"))
             cells += [each_ms, f"{again.median:.2f}", ratio]
-        found.add_row(name, str(_deep_models.layers(name)), *cells)
+        found.add_row(name, str(deep_models.layers(name)), *cells)
     script.console.print(found)
     return 0
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import sys
 
-from mlx_norms._bench import blocks, diffusion
-from mlx_norms._bench.configs import DTYPES
-from mlx_norms._bench.script import Script
+from harness import blocks, diffusion
+from harness.configs import DTYPES
+from harness.script import Script
 
 SIDES = {"mflux": diffusion.stock, "ours": diffusion.ours}
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mlx_norms._bench import page_part
-from mlx_norms._bench.page_part import Rows, each, matching, one
+from harness import page_part
+from harness.page_part import Rows, each, matching, one
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "README.md"

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from mlx_norms._bench import page_part
-from mlx_norms._bench.page_part import Rows, on_gpu, one
+from harness import page_part
+from harness.page_part import Rows, on_gpu, one
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "gallery.md"

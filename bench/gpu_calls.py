@@ -14,11 +14,11 @@ import statistics
 import sys
 
 from gpu_speed import COLUMNS, DTYPES, LARGE, OPS, SHORT, about, configs, labels
-
-from mlx_norms._bench import clocks, providers, timing
-from mlx_norms._bench.configs import Config
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.tables import red_if, table
+from harness import clocks, providers
+from harness.configs import Config
+from harness.script import Script
+from harness.tables import red_if, table
+from mlx_norms._measure import timing
 
 GRID = list(itertools.product((1, 32, 512, 4096, 32768), (128, 768, 4096, 8192, 16384)))
 TARGET = 1.03  # of the best peer's time

@@ -14,13 +14,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import kernels
+from harness.configs import DTYPES as MLX_DTYPES
+from harness.configs import Config
+from harness.providers import Calls, providers
+from harness.script import Script
+from harness.tables import table
 from mlx_norms import _ext
-from mlx_norms._bench import kernels
-from mlx_norms._bench.configs import DTYPES as MLX_DTYPES
-from mlx_norms._bench.configs import Config
-from mlx_norms._bench.providers import Calls, providers
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.tables import table
 
 KERNELS = Path(__file__).parents[1] / "kernels"
 OPS = {"norm": ("rms", "layer", "add_rms"), "norm_vjp": ("rms", "layer")}

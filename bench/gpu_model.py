@@ -23,11 +23,12 @@ import sys
 import mlx.core as mx
 
 import mlx_norms
-from mlx_norms._bench import llama, phases, step_costs, timing
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.sides import CONTEXTS as SIDES
-from mlx_norms._bench.sides import relative_difference
-from mlx_norms._bench.tables import table
+from harness import llama, phases, step_costs
+from harness.script import Script
+from harness.tables import table
+from mlx_norms._measure import timing
+from mlx_norms.commands._sides import CONTEXTS as SIDES
+from mlx_norms.commands._sides import relative_difference
 
 COLUMNS = ["format", "phase", "side", "rows", "ms", "ms_lower", "ms_upper", "stock_over_side"]
 COLUMNS += ["ratio_lower", "ratio_upper", "rounds", "tokens_a_second", "host_us", "kernels_us"]

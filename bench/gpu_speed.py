@@ -21,12 +21,12 @@ from __future__ import annotations
 import itertools
 import sys
 
-from mlx_norms._bench import device_copy, kernels
-from mlx_norms._bench.configs import LENGTHS as ROW_LENGTHS
-from mlx_norms._bench.configs import Config
-from mlx_norms._bench.providers import providers
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.tables import red_if, table
+from harness import device_copy, kernels
+from harness.configs import LENGTHS as ROW_LENGTHS
+from harness.configs import Config
+from harness.providers import providers
+from harness.script import Script
+from harness.tables import red_if, table
 
 OPS = ("rms", "layer", "add_rms")
 DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from mlx_norms._bench import page_part
-from mlx_norms._bench.page_part import Rows, each, markdown, matching, on_gpu, one, spread
+from harness import page_part
+from harness.page_part import Rows, each, markdown, matching, on_gpu, one, spread
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance" / "norms_on_cuda.md"

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import sys
 
-from mlx_norms._bench import beside_mlx
-from mlx_norms._bench.beside_mlx import LARGE, SLOWER
-from mlx_norms._bench.images import GROUP_OPS, HELD, OPS, ImageConfig
-from mlx_norms._bench.script import Script
+from harness import beside_mlx
+from harness.beside_mlx import LARGE, SLOWER
+from harness.images import GROUP_OPS, HELD, OPS, ImageConfig
+from harness.script import Script
 
 # UNets, a VAE and TileOPs' shape: each op.
 NAMED = ((4, 128, 128, 320), (1, 512, 512, 128), (8, 64, 64, 640), (32, 56, 56, 256))

@@ -21,11 +21,11 @@ import sys
 
 import mlx.core as mx
 
-from mlx_norms._bench import timing
-from mlx_norms._bench.configs import DTYPES
-from mlx_norms._bench.images import ImageConfig
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.tables import red_if, table
+from harness.configs import DTYPES
+from harness.images import ImageConfig
+from harness.script import Script
+from harness.tables import red_if, table
+from mlx_norms._measure import timing
 
 OPS = ("group", "group_pytorch", "instance", "batch_training")
 SAMPLES = (1, 30, 1000, 30_000, 1_000_000)

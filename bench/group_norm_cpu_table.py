@@ -12,8 +12,8 @@ import statistics
 import sys
 from pathlib import Path
 
-from mlx_norms._bench import page_part
-from mlx_norms._bench.page_part import Rows, each, markdown, matching
+from harness import page_part
+from harness.page_part import Rows, each, markdown, matching
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance" / "on_the_cpu.md"

@@ -11,10 +11,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mlx_norms._bench import page_part
-from mlx_norms._bench.beside_mlx import GAINS, LARGE, SLOWER, gains
-from mlx_norms._bench.images import HELD, OPS
-from mlx_norms._bench.page_part import Rows, each, markdown, matching, on_gpu
+from harness import page_part
+from harness.beside_mlx import GAINS, LARGE, SLOWER, gains
+from harness.images import HELD, OPS
+from harness.page_part import Rows, each, markdown, matching, on_gpu
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance" / "group_norms_on_cuda.md"

@@ -19,9 +19,9 @@ import mlx.core as mx
 import mlx.nn as nn
 
 import mlx_norms
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.tables import red_if, table
-from mlx_norms._bench.timing import measure
+from harness.script import Script
+from harness.tables import red_if, table
+from mlx_norms._measure.timing import measure
 
 CALLS = 200  # a sample
 EPS = 1e-5

@@ -19,10 +19,12 @@ import time
 import mlx.core as mx
 import mlx.nn as nn
 
-from mlx_norms._bench import llama, models, timing
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.sides import BESIDE_STOCK, CONTEXTS
-from mlx_norms._bench.tables import red_if, table
+from harness import llama, models
+from harness.script import Script
+from harness.sides import BESIDE_STOCK
+from harness.tables import red_if, table
+from mlx_norms._measure import timing
+from mlx_norms.commands._sides import CONTEXTS
 
 MODELS = "llama-0.6B,qwen3-0.6B"
 PROMPT, BEFORE, STEPS = 64, 4, 6

@@ -1,6 +1,6 @@
 """The tables of the two ladders on a GPU in docs/ladders.md, from what the bench measured there.
 
-python -m mlx_norms bench ladder --csv bench/results/h200_ladder.csv    measures
+python bench ladder --csv bench/results/h200_ladder.csv    measures
 python bench/ladder_tables.py            prints the tables
 python bench/ladder_tables.py --check    exits with 1 if the page differs
 python bench/ladder_tables.py --write    writes them into the page
@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from harness import page_part
 from mlx_norms import ladders
-from mlx_norms._bench import page_part
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "ladders.md"

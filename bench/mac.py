@@ -23,15 +23,16 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 import mlx.nn as nn
-from qk_norm_rope import Shape
-from qk_norm_rope import functions as rope_functions
 
 import mlx_norms
+from harness import beside_stock
+from harness.providers import Calls, copies, make_room, sets_needed
+from harness.script import Script
+from harness.tables import red_if, table
 from mlx_norms import _ext
-from mlx_norms._bench import beside_stock, timing
-from mlx_norms._bench.providers import Calls, copies, make_room, sets_needed
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.tables import red_if, table
+from mlx_norms._measure import timing
+from qk_norm_rope import Shape
+from qk_norm_rope import functions as rope_functions
 
 EPS = 1e-5
 BF16 = mx.bfloat16

@@ -20,10 +20,10 @@ from collections.abc import Callable
 
 import mlx.core as mx
 
-from mlx_norms._bench import timing
-from mlx_norms._bench.configs import DTYPES
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.tables import red_if, table
+from harness.configs import DTYPES
+from harness.script import Script
+from harness.tables import red_if, table
+from mlx_norms._measure import timing
 from mlx_norms._table import OPS
 
 LEAST = 0.98

@@ -14,10 +14,10 @@ import sys
 
 import mlx.core as mx
 
-from mlx_norms._bench import timing
-from mlx_norms._bench.configs import OPS, Config
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.tables import table
+from harness.configs import OPS, Config
+from harness.script import Script
+from harness.tables import table
+from mlx_norms._measure import timing
 
 SHAPES = ((512, 8192), (4096, 768), (4096, 4096))
 CALLS = (64, 400, 1600)

@@ -28,13 +28,14 @@ import mlx.core as mx
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
 import mlx_norms
+from harness import blocks, package_blocks
+from harness.configs import DTYPES
+from harness.graph_nodes import nodes
+from harness.script import Script
+from harness.tables import red_if, table
 from mlx_norms import _ext
-from mlx_norms._bench import blocks, package_blocks, timing
-from mlx_norms._bench.configs import DTYPES
-from mlx_norms._bench.graph_nodes import nodes
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.sides import CONTEXTS
-from mlx_norms._bench.tables import red_if, table
+from mlx_norms._measure import timing
+from mlx_norms.commands._sides import CONTEXTS
 
 COLUMNS = ["block", "what", "dtype", "side", "compiled", "ms", "ms_lower", "ms_upper"]
 COLUMNS += ["stock_over_side", "ratio_lower", "ratio_upper", "launches", "peak_mb", "error"]

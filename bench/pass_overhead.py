@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import sys
 
-from mlx_norms._bench.graph_pass import CASES, Pass
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.tables import table
-from mlx_norms._bench.timing import Runs, measure
+from harness.graph_pass import CASES, Pass
+from harness.script import Script
+from harness.tables import table
+from mlx_norms._measure.timing import Runs, measure
 
 STEPS = 8  # a sample
 HEADINGS = ("nodes", "norms replaced", "products replaced", "pass, µs", "building, µs", "share, %")

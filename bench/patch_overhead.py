@@ -13,9 +13,9 @@ from collections.abc import Callable
 import mlx.core as mx
 
 import mlx_norms
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.tables import table
-from mlx_norms._bench.timing import Runs, Samples, measure
+from harness.script import Script
+from harness.tables import table
+from mlx_norms._measure.timing import Runs, Samples, measure
 
 CALLS = 2000
 ROUNDS = 101

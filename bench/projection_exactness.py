@@ -25,11 +25,12 @@ import mlx.nn as nn
 from mlx.utils import tree_map
 
 import mlx_norms
-from mlx_norms._bench import llama, models
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.sides import CONTEXTS
-from mlx_norms._bench.tables import table
-from mlx_norms._bench.timing import Samples
+from harness import llama
+from harness.script import Script
+from harness.tables import table
+from mlx_norms._measure.models import logits as logits_of
+from mlx_norms._measure.timing import Samples
+from mlx_norms.commands._sides import CONTEXTS
 
 SHAPES = llama.Shapes(16, 2048, 8192, 32, 8, 128256)
 SIDES = ("stock", "projections")
@@ -85,10 +86,10 @@ def distances(
     tokens, of_side = tokens.tolist(), {}
     for side in SIDES:
         with CONTEXTS[side]():
-            _, of_side[side] = models.logits(model, prompt, tokens)
+            _, of_side[side] = logits_of(model, prompt, tokens)
     projections = mlx_norms.report().projections / TOKENS
     widen(model)
-    _, exact = models.logits(model, prompt, tokens)
+    _, exact = logits_of(model, prompt, tokens)
     grid = itertools.product(MEASURES.items(), of_side.items())
     found = {(of, side): distance(its, exact) for (of, distance), (side, its) in grid}
     return found, projections, source

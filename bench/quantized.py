@@ -20,10 +20,10 @@ from dataclasses import astuple, dataclass
 import mlx.core as mx
 
 import mlx_norms
-from mlx_norms._bench import device_copy, kernels, providers
-from mlx_norms._bench.configs import DTYPES
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.tables import red_if, table
+from harness import device_copy, kernels, providers
+from harness.configs import DTYPES
+from harness.script import Script
+from harness.tables import red_if, table
 
 SHAPES = ((4096, 4096), (14336, 4096), (4096, 14336), (128256, 4096))
 TINY = ((40, 64), (64, 128))

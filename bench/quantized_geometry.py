@@ -14,13 +14,12 @@ import itertools
 import sys
 from dataclasses import astuple, dataclass
 
-from quantized import CALLS, COPY_BYTES, SHAPES, TINY, Product
-
+from harness import device_copy, kernels
+from harness.providers import Calls
+from harness.script import Script
+from harness.tables import table
 from mlx_norms import _ext
-from mlx_norms._bench import device_copy, kernels
-from mlx_norms._bench.providers import Calls
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.tables import table
+from quantized import CALLS, COPY_BYTES, SHAPES, TINY, Product
 
 WAYS = BY_PLAN, *_ = (0, 4, 8, 16)  # SIMD-groups
 CLOSE = 1.01

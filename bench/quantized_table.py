@@ -12,8 +12,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mlx_norms._bench import page_part
-from mlx_norms._bench.page_part import Rows, each, markdown, matching, on_gpu, one
+from harness import page_part
+from harness.page_part import Rows, each, markdown, matching, on_gpu, one
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "norm_and_projection.md"

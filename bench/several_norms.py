@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 import mlx_norms
-from mlx_norms._bench import beside_stock
-from mlx_norms._bench.providers import Calls, copies, make_room, sets_needed
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.tables import red_if, table
+from harness import beside_stock
+from harness.providers import Calls, copies, make_room, sets_needed
+from harness.script import Script
+from harness.tables import red_if, table
 
 TOKENS = (1, 16, 128, 1024, 4096)
 DTYPE = mx.bfloat16

@@ -15,12 +15,12 @@ import sys
 
 import mlx.core as mx
 
-from mlx_norms._bench import device_copy, kernels
-from mlx_norms._bench.beside_mlx import CACHES
-from mlx_norms._bench.images import ImageConfig
-from mlx_norms._bench.providers import Calls, copies, sets_needed
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.tables import table
+from harness import device_copy, kernels
+from harness.beside_mlx import CACHES
+from harness.images import ImageConfig
+from harness.providers import Calls, copies, sets_needed
+from harness.script import Script
+from harness.tables import table
 
 SHAPES = ((8, 64, 64, 640), (16, 64, 64, 320), (32, 56, 56, 256), (32, 32, 32, 1280))
 VECTOR = 16  # bytes that a thread reads at once

@@ -21,10 +21,11 @@ import tempfile
 import mlx.core as mx
 import mlx.nn
 
-from mlx_norms._bench import llama, models, timing
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.sides import CONTEXTS
-from mlx_norms._bench.tables import table
+from harness import llama, models
+from harness.script import Script
+from harness.tables import table
+from mlx_norms._measure import timing
+from mlx_norms.commands._sides import CONTEXTS
 
 COLUMNS = ["format", "side", "ms", "ms_lower", "ms_upper", "stock_over_side", "patched_over_side"]
 COLUMNS += ["patched_over_lower", "patched_over_upper", "rounds", "gpus", "fused", "projections"]

@@ -17,10 +17,11 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 
-from mlx_norms._bench import llama, timing
-from mlx_norms._bench.script import Script
-from mlx_norms._bench.sides import BESIDE_STOCK as SIDES
-from mlx_norms._bench.tables import red_if, table
+from harness import llama
+from harness.script import Script
+from harness.sides import BESIDE_STOCK as SIDES
+from harness.tables import red_if, table
+from mlx_norms._measure import timing
 
 SHAPES = llama.Shapes(16, 2048, 8192, 16, 8, 32000)
 MODELS = ("llama", "qwen3")

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import sys
 
-from mlx_norms._bench import blocks, vae
-from mlx_norms._bench.configs import DTYPES
-from mlx_norms._bench.script import Script
+from harness import blocks, vae
+from harness.configs import DTYPES
+from harness.script import Script
 
 SIDE = {"decoder block": 256, "UNet block": 64}  # of an image of 512 pixels
 TINY = 4

@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mlx_norms._bench import page_part
-from mlx_norms._bench.page_part import Rows, each, markdown, on_gpu, one, spread
+from harness import page_part
+from harness.page_part import Rows, each, markdown, on_gpu, one, spread
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance" / "group_norms_on_cuda.md"

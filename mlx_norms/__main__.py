@@ -11,6 +11,8 @@ import mlx.core as mx
 from . import _built, commands
 from .commands import _json, _output
 
+_BENCH = "bench is not in the package: in a checkout of its repository, type  python bench norm"
+
 
 def main(argv: list[str] | None = None) -> int | Callable[[], int]:
     """Run the command line and return its exit status.
@@ -33,6 +35,9 @@ def main(argv: list[str] | None = None) -> int | Callable[[], int]:
         subparser = subparsers.add_parser(name, help=command.SUMMARY, description=command.SUMMARY)
         command.add_arguments(subparser)
         subparser.set_defaults(command=name, run=command.run)
+    if (sys.argv[1:] if argv is None else argv)[:1] == ["bench"]:
+        print(_BENCH, file=sys.stderr)
+        return 2
     args = parser.parse_args(argv)
     if not args.run:
         parser.print_help(sys.stderr)

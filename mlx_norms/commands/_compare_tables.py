@@ -6,7 +6,7 @@ import mlx.core as mx
 
 import mlx_norms
 
-from .._bench import timing
+from .._measure import timing
 from . import CommandError, _output, _sides
 
 Rates = dict[str, dict[str, timing.Samples]]  # tokens per second by phase and side
@@ -24,7 +24,7 @@ def over_stock(rates: Rates, side: str, reports: list[mlx_norms.Report]) -> dict
 
 
 def rate_table(rates: Rates, ratios: Ratios):
-    from .._bench.tables import table
+    from .._measure.tables import table
 
     sides = list(rates["decode"])
     numbers = (*sides, *(f"{side} / stock" for side in ratios))
@@ -41,7 +41,7 @@ def _spread(samples: timing.Samples) -> str:
 
 def report_table(side: str, reports: list[mlx_norms.Report]):
     """The outcomes of a side's norms, in the prefill and in a decode step."""
-    from .._bench.tables import table
+    from .._measure.tables import table
 
     found = table(f"Calls of mx.fast's norms, {side}", ("",), ("prefill", "a decode step"))
     labels = {

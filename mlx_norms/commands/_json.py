@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 
-from .._bench import timing
+from .._measure import timing
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:

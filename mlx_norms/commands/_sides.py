@@ -5,16 +5,21 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
 
 import mlx.core as mx
 
 import mlx_norms
 
-from .._bench import timing
-from .._bench.sides import CONTEXTS
+from .._measure import timing
 
 SIDES = ("stock", "patched")
+CONTEXTS = {
+    "stock": contextlib.nullcontext,
+    "patched": mlx_norms.patched,
+    "projections": functools.partial(mlx_norms.patched, projections=True),
+}
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
@@ -72,3 +77,16 @@ def _times(ratio: timing.Ratio) -> str:
     if ratio.same:
         about = "the same, as no norm was ours"
     return f"noise ({about})" if ratio.is_noise else f"{ratio.median:.3f} times as fast ({about})"
+
+
+def relative_difference(stock: mx.array, other: mx.array) -> float:
+    """The largest difference over the largest finite magnitude in ``stock``.
+
+    Some models mask tokens with an infinity. Equal infinities are no difference; an infinity on
+    one side only gives NaN.
+    """
+    stock, other = stock.astype(mx.float32), other.astype(mx.float32)
+    largest = mx.max(mx.where(mx.isfinite(stock), mx.abs(stock), 0))
+    difference = mx.where(stock == other, 0, mx.abs(stock - other))
+    worst = mx.max(mx.where(mx.isinf(difference), mx.nan, difference))
+    return mx.where(worst == 0, 0, worst / largest).item()

@@ -22,9 +22,8 @@ from mlx.utils import tree_flatten
 
 import mlx_norms
 
-from .._bench import machine, timing
-from .._bench.models import logits, new_cache
-from .._bench.sides import relative_difference
+from .._measure import machine, timing
+from .._measure.models import logits, new_cache
 from . import (
     CommandError,
     _compare_tables,
@@ -190,8 +189,8 @@ def measure_drift(
     keys = map(mx.random.key, itertools.count())
     products = side == "projections"
     moved = logits(model, prompt, tokens, lambda: _norms_an_ulp_off(keys, products=products))
-    prefill, decode = map(relative_difference, stock, patched)
-    rounding = max(map(relative_difference, stock, moved))
+    prefill, decode = map(_sides.relative_difference, stock, patched)
+    rounding = max(map(_sides.relative_difference, stock, moved))
     return Drift(prefill, decode, rounding), reports[:2]
 
 

@@ -12,7 +12,7 @@ import mlx.core as mx
 import mlx.nn
 
 from .. import nn
-from .._bench import timing
+from .._measure import timing
 from . import CommandError, _json, _minilm, _output, check_environment
 
 SUMMARY = "Embed sentences with a trained model, with MLX's norms and with ours, and compare."
@@ -115,7 +115,7 @@ def _nearest_table(theirs: mx.array, ours: mx.array):
 
 
 def _similarity_table(embeddings: mx.array):
-    from .._bench.tables import table
+    from .._measure.tables import table
 
     title = "Cosine similarity of the sentences, mlx_norms"
     found = table(title, (), ("", *map(str, range(1, len(SENTENCES) + 1))))
@@ -152,7 +152,7 @@ def share(seconds: dict[str, timing.Samples], name: str) -> timing.Samples:
 
 
 def _timing_table(seconds: dict[str, timing.Samples]):
-    from .._bench.tables import table
+    from .._measure.tables import table
 
     title = f"Time on the {mx.default_device().type.name}, ms: median (quartiles)"
     found = table(title, ("",), ("all sentences", "the norms alone", "share"))

@@ -1,7 +1,6 @@
 """``python -m mlx_norms``, its info command, and the timing core."""
 
 import importlib.metadata
-import io
 import itertools
 import json
 import math
@@ -20,8 +19,9 @@ import mlx_norms
 from metalsim import Library
 from mlx_norms import _built, _ext, commands
 from mlx_norms.__main__ import main
-from mlx_norms._bench import timing
-from mlx_norms.commands import _output, bench
+from mlx_norms._measure import timing
+from mlx_norms.commands import _output
+from support.terminal import Terminal
 from support.variant import ROOT
 from to_cuda import translate
 
@@ -58,9 +58,7 @@ class TestCommandLine:
             assert name in output
             assert module.SUMMARY.split()[0] in output
 
-    @pytest.mark.parametrize(
-        "arguments", [[], *([name] for name in commands.load()), ["bench", "norm"]], ids=" ".join
-    )
+    @pytest.mark.parametrize("arguments", [[], *([name] for name in commands.load())], ids=" ".join)
     def test_help_without_docstrings(self, arguments):
         """Python's -OO removes them."""
         shown = [
@@ -90,9 +88,7 @@ class TestCommandLine:
         assert capsys.readouterr() == ("", "Type this.\n")
 
     @pytest.mark.parametrize("variable", ["MLX_NORMS_CPU_ISA", "MLX_NORMS_CPU_THREADS"])
-    @pytest.mark.parametrize(
-        "arguments", [["bench", "norm"], ["compare", "tiny:llama"], ["demo"], ["selftest"]]
-    )
+    @pytest.mark.parametrize("arguments", [["compare", "tiny:llama"], ["demo"], ["selftest"]])
     def test_a_bad_environment_is_one_sentence(self, arguments, variable):
         result = run(*arguments, **{variable: "abc"})
         assert result.returncode == 2
@@ -106,10 +102,7 @@ class TestCommandLine:
         assert result.stderr == run("--help").stdout
 
 
-SMALL_BENCH = ["--rows", "1", "--lengths", "64", "--ops", "rms", "--rounds", "1"]
-PROGRESS = r"configurations: 2, .* in all\.\n1 of 2: rms 1x64 .*\n2 of 2: rms 1x64 .*\n"
 SMALL_RUN = ["--prompt", "4", "--tokens", "2", "--rounds", "1", "--projections"]
-SMALL_MODEL = ["--prompts", "4", "--tokens", "2", "--rounds", "1"]
 
 
 class TestVersion:
@@ -132,11 +125,10 @@ def leaves(value):
 class TestJson:
     def test_every_command_has_the_option(self, capsys):
         """But run, whose standard output is the program's."""
-        commands_ = [[name] for name in commands.load() if name not in ("bench", "run")]
-        for arguments in [*commands_, *(["bench", what] for what in bench._HELP)]:
+        for name in commands.load().keys() - {"run"}:
             with pytest.raises(SystemExit):
-                main([*arguments, "--help"])
-            assert "--json" in capsys.readouterr().out, arguments
+                main([name, "--help"])
+            assert "--json" in capsys.readouterr().out, name
 
     def test_facts(self):
         result = run("info", "--json", "--kernels")
@@ -181,11 +173,6 @@ class TestJson:
         assert capsys.readouterr() == ("", "Type this.\n")
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 def quick(calls, **options):
     """Samples of no measurement."""
     return {name: timing.Samples((1.0,)) for name in calls}
@@ -216,8 +203,6 @@ class TestWorking:
         [
             (["demo"], ["embedding", "measuring"]),
             (["compare", "tiny:llama", *SMALL_RUN], ["stock: tokens", "projections: tokens"]),
-            (["bench", "model", "tiny:llama", *SMALL_MODEL], ["measuring a copy", "compiling"]),
-            (["bench", "norm", "--trace", *SMALL_BENCH], ["tracing"]),
         ],
         ids=lambda arguments: arguments[0],
     )
@@ -231,19 +216,6 @@ class TestWorking:
 
 
 class TestStreams:
-    @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-    def test_figures_are_printed_in_any_encoding(self, encoding):
-        result = subprocess.run(
-            [sys.executable, "-m", "mlx_norms", "bench", "norm", *SMALL_BENCH],
-            capture_output=True,
-            env={**os.environ, "PYTHONIOENCODING": encoding},
-        )
-        assert result.returncode == 0
-        assert re.fullmatch(PROGRESS, result.stderr.decode("ascii"))
-        unit = "us" if encoding == "ascii" else "µs"
-        assert re.search(rf"provider[ |]+{unit}[ |]+quartiles", result.stdout.decode(encoding))
-        assert re.search(r"1x64[ |]+ours[ |]+[\d.]+ ", result.stdout.decode(encoding))
-
     def test_what_has_no_other_spelling_is_escaped(self, capsys):
         _output.run_as_process(lambda: 0)
         text = "3 µs ≥ 2×3·4… \udcff ж"
@@ -254,7 +226,6 @@ class TestStreams:
         [
             ["--help"],
             ["info", "--kernels"],
-            ["bench", "norm", *SMALL_BENCH],
             ["compare", "tiny:llama", "--prompt", "4", "--tokens", "2", "--rounds", "1"],
             pytest.param(["demo"], marks=pytest.mark.slow),
             ["selftest"],
@@ -270,7 +241,7 @@ class TestStreams:
             env={**os.environ, "PYTHONUNBUFFERED": ""},
         )
         process.stdout.close()
-        assert re.fullmatch(PROGRESS if "bench" in arguments else "", process.stderr.read())
+        assert process.stderr.read() == ""
         assert process.wait() == -signal.SIGPIPE
 
 

@@ -20,7 +20,7 @@ import pytest
 import mlx_norms
 from mlx_norms import nn
 from mlx_norms.__main__ import main
-from mlx_norms._bench import timing
+from mlx_norms._measure import timing
 from mlx_norms.commands import _minilm, demo
 
 

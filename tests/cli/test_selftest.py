@@ -17,7 +17,7 @@ import mlx_norms
 from metalsim import Library
 from mlx_norms import _built
 from mlx_norms.__main__ import main
-from mlx_norms._bench import timing
+from mlx_norms._measure import timing
 from mlx_norms.commands import _bfloat, _progress, selftest
 from support.variant import ROOT
 

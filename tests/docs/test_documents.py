@@ -17,7 +17,7 @@ FOLDED = re.compile(r"^<details><summary>[^\n]+</summary>\n\n.*?\n\n</details>$"
 # What a Python example needs that not every machine has: a word behind "python", and what shows it.
 NEEDS = {"network": "mlx_lm.load(", "gpu": "mx.gpu"}
 COMMANDS = ("python -m mlx_norms", "python tools/fuzz")  # that run here, without an installation
-LONG = ("mlx_norms selftest", "norms.csv")  # test_selftest.py and test_bench.py have these
+LONG = ("mlx_norms selftest", "norms.csv")  # test_selftest.py and bench/test_command.py have these
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)|(?:src|srcset)=\"([^\"]*)\"")
 for_pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 

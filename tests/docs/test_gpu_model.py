@@ -10,7 +10,8 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from mlx_norms._bench import cupti, llama, models, step_costs
+from harness import cupti, llama, models, step_costs
+from mlx_norms._measure.models import logits
 
 BENCH = Path(__file__).parents[2] / "bench"
 ROWS = (1, 3)
@@ -48,7 +49,7 @@ def test_steps_of_several_rows_take_what_follows_each(model):
 def test_logits_of_several_rows_are_those_of_each(model):
     model.set_dtype(mx.float32)
     prompt, tokens = mx.array([3, 1, 4]), [1, 5, 9, 2, 6]
-    together, alone = (models.logits(model, prompt, tokens, rows=n)[1] for n in (2, 1))
+    together, alone = (logits(model, prompt, tokens, rows=n)[1] for n in (2, 1))
     assert together.shape == alone.shape == (1, 5, llama.TINY.vocab_size)
     assert mx.allclose(together, alone, atol=1e-5)
 

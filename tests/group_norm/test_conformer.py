@@ -8,8 +8,8 @@ import pytest
 from mlx.utils import tree_flatten
 
 import mlx_norms
+from harness.bare_packages import bare_packages
 from mlx_norms import nn
-from mlx_norms._bench.bare_packages import bare_packages
 from support.inputs import normal
 from support.patched_runs import GROUPS, assert_close
 

@@ -5,7 +5,7 @@ import pytest
 from mlx.utils import tree_map
 
 import mlx_norms
-from mlx_norms._bench import blocks, vae
+from harness import blocks, vae
 from support.patched_runs import GROUPS
 
 pytest.importorskip("mflux", reason="instrument missing: mflux")

@@ -4,7 +4,7 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten, tree_map
 
-from mlx_norms._bench import diffusion
+from harness import diffusion
 
 pytest.importorskip("mflux", reason="instrument missing: mflux")
 

@@ -7,8 +7,9 @@ import mlx.core as mx
 import pytest
 
 import mlx_norms
+from harness import deep_models
 from mlx_norms import _ext
-from mlx_norms.commands import _deep_models, _tiny_models
+from mlx_norms.commands import _tiny_models
 from support import hangs, model_fusions
 from support.inputs import normal
 from support.patched_runs import assert_close, run_stock
@@ -38,7 +39,7 @@ def cpu():
 
 
 def test_depths_are_of_all_models():
-    assert list(_deep_models.published()) == list(_tiny_models._configurations())
+    assert list(deep_models.published()) == list(_tiny_models._configurations())
 
 
 @pytest.mark.parametrize(
@@ -49,8 +50,8 @@ def test_depths_are_of_all_models():
     ],
 )
 def test_models(name):
-    model = _deep_models.build(name)
-    assert len(model.layers) == _deep_models.layers(name)
+    model = deep_models.build(name)
+    assert len(model.layers) == deep_models.layers(name)
     tokens = model_fusions.tokens(name)
     stock = model_fusions.logits(model, tokens)
     with mlx_norms.patched():

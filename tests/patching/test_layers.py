@@ -8,7 +8,7 @@ import mlx.nn
 import pytest
 
 import mlx_norms
-from mlx_norms._bench.graph_nodes import nodes
+from harness.graph_nodes import nodes
 from support.group_layers import (
     BLOCKS,
     CALLS,

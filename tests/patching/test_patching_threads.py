@@ -69,7 +69,7 @@ REQUESTS = """
 import copy, os, sys, threading
 import mlx.core as mx
 import mlx_norms
-from mlx_norms._bench.models import new_cache
+from mlx_norms._measure.models import new_cache
 from mlx_norms.commands import _tiny_models
 
 device = mx.Device(getattr(mx, sys.argv[1]))

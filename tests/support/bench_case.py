@@ -2,7 +2,7 @@
 
 import csv
 
-from mlx_norms.__main__ import main
+from command.cli import main
 
 PNG = b"\x89PNG"
 CACHE = 1 << 16
@@ -10,7 +10,7 @@ GRID = ["--rows", "3", "--lengths", "40", "--dtypes", "float32"]
 
 
 def run(capsys, *arguments):
-    assert main(["bench", *arguments, "--rounds", "2"]) == 0
+    assert main([*arguments, "--rounds", "2"]) == 0
     return capsys.readouterr().out
 
 

@@ -8,7 +8,8 @@ import sys
 from . import known_objects
 from .variant import PATHS, ROOT
 
-COPIED = ("CMakeLists.txt", "pyproject.toml", "csrc", "kernels", "mlx_norms", "tests", "tools")
+COPIED = ("CMakeLists.txt", "pyproject.toml")
+COPIED += ("bench", "csrc", "kernels", "mlx_norms", "tests", "tools")
 
 
 class Copy:

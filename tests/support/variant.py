@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # Where Python finds what tests and tools share, as pyproject.toml tells pytest.
-PATHS = [ROOT / "tests", ROOT / "tools", ROOT / "tools" / "metalsim", ROOT / "kernels"]
+PATHS = [ROOT / name for name in ("tests", "tools", "tools/metalsim", "bench", "kernels")]
 
 
 def environment(*folders: Path, **variables: str) -> dict[str, str]:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import join
+from harness import page_part
 from macos import mlx_wheel
-from mlx_norms._bench import page_part
 from mlx_versions import NEWEST
 
 from . import air, stored

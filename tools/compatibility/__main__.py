@@ -20,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from mlx_norms._bench import page_part
+from harness import page_part
 from mlx_versions import MLX_LM, NEWEST
 from pairs import Failed, run
 

@@ -1,4 +1,4 @@
-"""Counts what the bench command's metal_sim asks for, as norms.py does, in JSON.
+"""Counts what bench/command/metal_sim.py asks for, as norms.py does, in JSON.
 
 Reads a list of configs, each with a provider's name, and prints a list of the fields of
 metal_sim.Counts.
@@ -19,8 +19,8 @@ def count(described: list[dict]) -> list[dict]:
 
     import mlx.core as mx
 
-    from mlx_norms._bench import ladder
-    from mlx_norms._bench.configs import OPS, Config
+    from harness import ladder
+    from harness.configs import OPS, Config
 
     found = []
     for of_config in described:

@@ -14,7 +14,7 @@ import functools
 import math
 import sys
 
-from mlx_norms._bench import page_part
+from harness import page_part
 from support.variant import ROOT
 
 from . import page
@@ -35,7 +35,7 @@ def measure() -> str:
 
     import mlx.core as mx
 
-    from mlx_norms._bench import group_ops
+    from harness import group_ops
 
     def ops(shape):
         samples, channels = shape[0], shape[-1]

@@ -24,10 +24,10 @@ from rich.console import Console
 from rich.table import Table
 
 import mlx_norms
+from harness import conditions
+from harness.graph_nodes import nodes
+from harness.results import CsvFile
 from mlx_norms import _ext
-from mlx_norms._bench import machine
-from mlx_norms._bench.graph_nodes import nodes
-from mlx_norms._bench.results import CsvFile
 from mlx_norms.commands import _tiny_models
 
 HEAD_DIM = {"head_dim": 128}
@@ -109,7 +109,7 @@ def main() -> int:
     console.print(table)
     if args.csv:
         with open(args.csv, "w", newline="") as file:
-            writer = CsvFile(file, COLUMNS, machine.facts())
+            writer = CsvFile(file, COLUMNS, conditions.facts())
             for line in lines:
                 writer.write(dict(zip(COLUMNS, line, strict=True)))
     return 0

@@ -8,7 +8,7 @@ python tools counts.layer_norm_ladder --write    writes it into the page
 import sys
 from dataclasses import dataclass
 
-from mlx_norms._bench import page_part
+from harness import page_part
 from support.variant import ROOT
 
 from . import page

@@ -11,7 +11,7 @@ barriers per row; SIMD-group operations per row.
 
 import sys
 
-from mlx_norms._bench import page_part
+from harness import page_part
 from support.variant import ROOT
 
 from . import page

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from mlx_norms._bench import page_part
+from harness import page_part
 
 
 def table(module: str) -> str:

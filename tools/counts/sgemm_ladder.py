@@ -14,7 +14,7 @@ import itertools
 import sys
 
 import join
-from mlx_norms._bench import page_part
+from harness import page_part
 from support.variant import ROOT
 
 from . import page

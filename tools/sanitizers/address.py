@@ -19,7 +19,7 @@ from parts import ALL, Part, part
 from sanitizers.threads import LEVELS
 from support.variant import ROOT, Variant
 
-OTHERS = ("tests/build/", "tests/cli/", "tests/docs/")
+OTHERS = ("tests/bench/", "tests/build/", "tests/cli/", "tests/docs/")
 # It counts allocations by a library of its own, which is loaded in place of the sanitizer's.
 COUNTED = ("tests/norm/test_allocations.py",)
 MODELS = tuple(f"tests/patching/test_{name}.py" for name in ("models", "deep_graphs", "generation"))

@@ -4,14 +4,14 @@ import csv
 
 import pytest
 
+from command.cli import main
 from hostmetal.build import for_tests
-from mlx_norms.__main__ import main
 
 pytestmark = [pytest.mark.instrument, pytest.mark.build]
 
 
 def run(capsys, *arguments):
-    assert main(["bench", *arguments, "--backend", "metal-sim"]) == 0
+    assert main([*arguments, "--backend", "metal-sim"]) == 0
     return capsys.readouterr().out
 
 

@@ -1,0 +1,1 @@
+"""``python bench norm``, ``backward``, ``ladder`` and ``model``; bench.py puts it together."""

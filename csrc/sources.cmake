@@ -123,9 +123,9 @@ set(MLX_NORMS_CPU_KERNELS
     csrc/norm/channels/cpu_vjp.cpp
     csrc/norm/cpu/any_rows.cpp
     csrc/norm/cpu/any_vjp.cpp
+    csrc/norm/cpu/fast_rows.cpp
+    csrc/norm/cpu/fast_vjp.cpp
     csrc/norm/cpu/kernels.cpp
-    csrc/norm/cpu/norm.cpp
-    csrc/norm/cpu/vjp.cpp
     csrc/rope/cpu_kernels.cpp)
 set(MLX_NORMS_METAL_SOURCES
     csrc/gpu/metal/backend.cpp

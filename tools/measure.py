@@ -33,7 +33,7 @@ PYTHON = ("mlx_norms/__init__.py", "mlx_norms/_guard.py")
 ROWS = (*PYTHON, "mlx_norms/ops/norms.py", "csrc/python/norm.cpp")
 PATHS = {
     "rms_norm on Metal": (*ROWS, *ON_METAL, "kernels/norm/norm.metal"),
-    "rms_norm on the CPU": (*ROWS, NORM + "eval_cpu.cpp", NORM + "cpu/norm.cpp"),
+    "rms_norm on the CPU": (*ROWS, NORM + "eval_cpu.cpp", NORM + "cpu/fast_rows.cpp"),
     "its gradient on Metal": (
         NORM + "derivatives.cpp",
         NORM + "norm_vjp.cpp",

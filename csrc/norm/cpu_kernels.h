@@ -78,9 +78,10 @@ struct NormVJPJob : NormOptions {
   Weight weight = {};
   CompensatedSum weight_gradient = {}; // weight.rows rows, or null
   CompensatedSum bias_gradient = {};   // as many, or null
-  float* scratch = nullptr;            // kVJPScratch padded rows
+  float* scratch = nullptr;            // kVJPScratch * scratch_rows() of them
 };
 
+// x, two cotangents, a gate and its gradient.
 static constexpr int64_t kVJPScratch = 5;
 
 // Adjoining columns of one sample: channels that are `step` elements apart, of

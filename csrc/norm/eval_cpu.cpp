@@ -112,7 +112,7 @@ void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream stream)
     auto of_weight = gradient(wants_weight), of_bias = gradient(wants_bias);
     auto origin = group * of_group;
     auto compute = [&](int block, int64_t begin, int64_t end) {
-      Scratch scratch(job.width, kVJPScratch);
+      Scratch scratch(job.width, kVJPScratch * scratch_rows(job.width));
       rows.for_each(
           origin + begin,
           origin + end,

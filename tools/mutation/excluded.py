@@ -49,7 +49,7 @@ EXCLUDED = [
     Excluded("csrc/group_norm/plan.cpp:launch_held:*", _CHOICE, "few_registers"),
     Excluded("csrc/group_norm/plan.cpp:launch_held:*", _CHOICE, "spec.activation =="),
     Excluded("csrc/norm/vjp_plan.cpp:fetches_next:*", _CHOICE),
-    Excluded("csrc/norm/cpu/norm.cpp:rows_together:*", _CHOICE),
+    Excluded("csrc/norm/cpu/fast_rows.cpp:rows_together:*", _CHOICE),
     Excluded("csrc/norm/cpu/*:suits:always", _LOOP, "are_whole_rows"),
     Excluded("csrc/norm/cpu/*:suits:part of condition", _LOOP, "i == kX ||"),
     Excluded("csrc/norm/cpu/*:suits:verdict", _LOOP),

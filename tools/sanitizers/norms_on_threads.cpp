@@ -55,7 +55,8 @@ Results norm_and_gradients(uint32_t seed, F for_blocks) {
       std::vector<float>(pitch)};
 
   auto by_threads = blocks_by_threads(kRows, kWidth);
-  std::vector<float> scratch(by_threads.count() * pitch);
+  auto of_block = scratch_rows(kWidth) * pitch;
+  std::vector<float> scratch(by_threads.count() * of_block);
   for_blocks(by_threads, [&](int block, int64_t begin, int64_t end) {
     NormJob job{};
     job.first_row = begin;
@@ -66,7 +67,7 @@ Results norm_and_gradients(uint32_t seed, F for_blocks) {
     job.weight = {weight.data(), 1};
     job.center = true;
     job.root.eps = 1e-5f;
-    job.scratch = &scratch[shared_scratch ? 0 : block * pitch];
+    job.scratch = &scratch[shared_scratch ? 0 : block * of_block];
     kernels().norm(job);
   });
 
@@ -77,7 +78,7 @@ Results norm_and_gradients(uint32_t seed, F for_blocks) {
     return CompensatedSum{begin, begin + pitch, begin + 2 * pitch};
   };
   for_blocks(of_sums, [&](int block, int64_t begin, int64_t end) {
-    std::vector<float> rows(3 * pitch);
+    std::vector<float> rows(kVJPScratch * of_block);
     NormVJPJob job{};
     job.first_row = begin;
     job.rows = end - begin;
@@ -85,7 +86,7 @@ Results norm_and_gradients(uint32_t seed, F for_blocks) {
     job.in[mlx_norms::kX] = {&x[begin * kWidth], Float::f32, kWidth, 1};
     job.in[mlx_norms::kCotangent] = {
         &cotangent[begin * kWidth], Float::f32, kWidth, 1};
-    job.input = {&results.input[begin * kWidth], Float::f32};
+    job.out[mlx_norms::kX] = {&results.input[begin * kWidth], Float::f32};
     job.weight = {weight.data(), 1};
     job.weight_gradient = sum(block);
     job.center = true;

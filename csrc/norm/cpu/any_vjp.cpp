@@ -1,7 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The gradients of any rows: each is copied in float32, and multiplied there by
-// its gate, if it has one.
+// The gradients of any rows. Some at a time are copied in float32, and
+// multiplied there by their gate, if they have one.
 
 #include "csrc/cpu/activations.h"
 #include "csrc/norm/cpu/gradients.h"
@@ -9,104 +9,110 @@
 
 namespace {
 
-// Multiplies a row by its activated gate. The gate becomes that, and `of_gate`
-// its slope times the row as it was.
+// Multiplies `size` elements by their activated gate. The gate becomes that,
+// and `of_gate` its slope times what is multiplied.
 inline void multiply_by_gate(
-    const NormVJPJob& job,
+    Activation activation,
     float* gate,
-    float* row,
-    float* of_gate) {
+    float* v,
+    float* of_gate,
+    int64_t size) {
   with_activation(
-      job.activation, [&]<Activation kActivation>(ActivationFlag<kActivation>) {
-        for (int64_t i = 0; i < job.width; i += kWidth) {
+      activation, [=]<Activation kActivation>(ActivationFlag<kActivation>) {
+        for (int64_t i = 0; i < size; i += kWidth) {
           auto by = value_and_slope<kActivation>(load(gate + i));
-          Floats v = load(row + i);
-          store(of_gate + i, v * by.slope);
-          store(row + i, v * by.value);
+          Floats x = load(v + i);
+          store(of_gate + i, x * by.slope);
+          store(v + i, x * by.value);
           store(gate + i, by.value);
         }
       });
 }
 
-inline void multiply(float* row, const float* by, int64_t width) {
-  for (int64_t i = 0; i < width; i += kWidth) {
-    store(row + i, load(row + i) * load(by + i));
-  }
-}
-
-// The rows that are read and stored after one of a job's.
+// The rows that are read and stored `n` rows after one of a job's.
 struct NextRows {
-  int64_t last;
+  int64_t rows, n;
   ComingRows in[3];
   ComingRows out[2];
 
-  explicit NextRows(const NormVJPJob& job)
-      : last(job.rows - 1),
+  NextRows(const NormVJPJob& job, int64_t n)
+      : rows(job.rows),
+        n(n),
         in{job.in[kX],
            job.in[kCotangent],
            job.in[job.in[kGate].data ? kGate : kSumCotangent]},
         out{{job.out[kX], job.width}, {job.out[kGate], job.width}} {}
 
   [[gnu::always_inline]] void prefetch(int64_t row, int64_t i) const {
-    auto next = row < last ? row + 1 : row;
-    for (const auto& rows : in) {
-      rows.prefetch(next, i);
+    auto next = row + n < rows ? row + n : row;
+    for (const auto& each : in) {
+      each.prefetch(next, i);
     }
-    for (const auto& rows : out) {
-      rows.prefetch<1>(next, i);
+    for (const auto& each : out) {
+      each.prefetch<1>(next, i);
     }
   }
 };
 
-// The gate multiplies either the norm's input, or its result and so the
-// cotangent.
+// The gradients of n rows from `first` on. The gate multiplies either the
+// norm's input, or its result and so the cotangent.
 template <bool kCenter>
-void vjp_of_row(const NormVJPJob& job, const NextRows& next, int64_t row) {
-  auto width = job.width;
-  auto scratch_row = [&](int i) { return job.scratch + i * padded(width); };
-  float *s = scratch_row(0), *g = scratch_row(1), *sum_cotangent = nullptr;
-  load_rows(job.in[kX], row, 1, width, s);
-  load_rows(job.in[kCotangent], row, 1, width, g);
-  if (job.in[kSumCotangent].data) {
-    sum_cotangent = scratch_row(2);
-    load_rows(job.in[kSumCotangent], row, 1, width, sum_cotangent);
+void vjp_of_some_rows(
+    const NormVJPJob& job,
+    const NextRows& next,
+    int64_t first,
+    int64_t n) {
+  auto width = job.width, pitch = padded(width);
+  auto* at = job.scratch;
+  auto load_operand = [&](Operand operand) -> float* {
+    if (!job.in[operand].data) {
+      return nullptr;
+    }
+    auto* rows = at;
+    at += next.n * pitch;
+    load_rows(job.in[operand], first, n, width, rows);
+    return rows;
+  };
+  auto *s = load_operand(kX), *g = load_operand(kCotangent);
+  auto* sum_cotangent = load_operand(kSumCotangent);
+  auto *gate = load_operand(kGate), *of_gate = at;
+  if (gate) {
+    auto* v = job.gate_first ? s : g;
+    multiply_by_gate(job.activation, gate, v, of_gate, n * pitch);
   }
-  bool gated = job.in[kGate].data;
-  float *gate = scratch_row(3), *of_gate = scratch_row(4);
-  if (gated) {
-    load_rows(job.in[kGate], row, 1, width, gate);
-    multiply_by_gate(job, gate, job.gate_first ? s : g, of_gate);
-  }
-  VJPRow<kCenter, float> in{s, g, sum_cotangent, {}, 0, 0};
-  measure(in, job, row);
-  bool wants_dx = job.out[kX].data || (gated && job.gate_first);
-  float* dx = wants_dx ? g : nullptr;
-  gradients_of_rows<kCenter, 1>(
-      job,
-      row,
-      job.weight_gradient.sum != nullptr,
-      job.bias_gradient.sum != nullptr,
-      &in,
-      dx,
-      [=](int64_t i) __attribute__((always_inline)) { next.prefetch(row, i); });
-  add_partials(job, row);
-  if (gated) {
+  bool wants_dx = job.out[kX].data || (gate && job.gate_first);
+  for (auto row = first, at = int64_t{0}; row < first + n; ++row, at += pitch) {
+    VJPRow<kCenter, float> in{s + at, g + at, nullptr, {}, 0, 0};
+    if (sum_cotangent) {
+      in.sum_cotangent = sum_cotangent + at;
+    }
+    measure(in, job, row);
+    gradients_of_rows<kCenter, 1>(
+        job,
+        row,
+        job.weight_gradient.sum != nullptr,
+        job.bias_gradient.sum != nullptr,
+        &in,
+        wants_dx ? g + at : nullptr,
+        [&](int64_t i)
+            __attribute__((always_inline)) { next.prefetch(row, i); });
+    add_partials(job, row);
     const float* weight = row_of(job.weight, job, row);
-    for (int64_t i = 0; i < width; i += kWidth) {
+    for (int64_t i = 0; gate && i < width; i += kWidth) {
       Floats of_product = job.gate_first
-          ? load(dx + i)
-          : in.statistics.normalize(load(s + i)) * load(weight + i);
-      store(of_gate + i, load(of_gate + i) * of_product);
+          ? load(g + at + i)
+          : in.statistics.normalize(load(s + at + i)) * load(weight + i);
+      store(of_gate + at + i, load(of_gate + at + i) * of_product);
     }
-    if (job.gate_first) {
-      multiply(dx, gate, width);
-    }
+  }
+  for (int64_t i = 0; gate && job.gate_first && i < n * pitch; i += kWidth) {
+    store(g + i, load(g + i) * load(gate + i));
   }
   if (job.out[kX].data) {
-    store_rows(dx, width, job.out[kX], row, 1);
+    store_rows(g, width, job.out[kX], first, n);
   }
   if (job.out[kGate].data) {
-    store_rows(of_gate, width, job.out[kGate], row, 1);
+    store_rows(of_gate, width, job.out[kGate], first, n);
   }
 }
 
@@ -115,10 +121,12 @@ void vjp_of_row(const NormVJPJob& job, const NextRows& next, int64_t row) {
 namespace mlx_norms::cpu::MLX_NORMS_LEVEL {
 
 void vjp_of_any_rows(const NormVJPJob& job) {
-  NextRows next(job);
+  NextRows next(job, scratch_rows(job.width));
   with_flag(job.center, [&](auto center) {
-    for (int64_t row = 0; row < job.rows; ++row) {
-      vjp_of_row<center.value>(job, next, row);
+    for (int64_t first = 0; first < job.rows; first += next.n) {
+      auto left = job.rows - first;
+      vjp_of_some_rows<center.value>(
+          job, next, first, left < next.n ? left : next.n);
     }
   });
 }

@@ -2,8 +2,8 @@
 //
 // Groups of few elements, for which calls for each sample, and sums across a
 // vector, would cost more than the arithmetic. They are copied to tiles and
-// back, in which each has a lane: to the kernels, lanes are channels, and so
-// are those of each channel of a group.
+// back, in which each has a lane: the kernels take lanes as channels, and a
+// channel of each group at a call.
 
 #pragma once
 

@@ -1,29 +1,32 @@
-"""Times norms with what code has around them, as the code is and after a pass over its graph.
+"""Times norms as models write them, with what stands around, as the code is and after a pass.
 
-Each piece of code is compiled (mx.compile), differentiated in a compiled function, and evaluated,
-without and within mlx_norms.patched(), and called without and with mlx_norms.fuse, in turns: many
-calls in one mx.eval, whose time, by the host's clock, includes building the graph.
+Functions with a norm and what is around it are compiled (mx.compile), differentiated in a compiled
+function, and evaluated, without and within mlx_norms.patched(), and called without and with
+mlx_norms.fuse; layers that write their norm in MLX's operations are evaluated. The sides take
+turns: many calls in one mx.eval, whose time, by the host's clock, includes building the graph.
+"copy" is mx.negative of the first array.
 """
 
 from __future__ import annotations
 
 import contextlib
-import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import mlx.core as mx
+import mlx.nn as nn
 
 import mlx_norms
-from harness import clocks
+from harness import beside_stock, clocks
 from harness.providers import Calls, copies, make_room, sets_needed
 from harness.script import Script
-from harness.tables import red_if, table
 from mlx_norms._measure import timing
 
 EPS = 1e-6
-COLUMNS = ["code", "dtype", "way", "provider", "us", "us_lower", "us_upper"]
-COLUMNS += ["stock_over_pass", "ratio_lower", "ratio_upper"]
+COLUMNS = ("code", "dtype", "shape", "way", *beside_stock.COLUMNS)
 BATCH, TOKENS, WIDTH = 2, 2048, 3072
 ROWS, MODULATION, WEIGHT = (BATCH, TOKENS, WIDTH), (BATCH, 1, 3 * WIDTH), (WIDTH,)
+F32, BF16 = mx.float32, mx.bfloat16
 
 
 def written_rms(x, w):
@@ -59,15 +62,42 @@ def norm_add_norm(x, r, v, w):
     return h + mx.fast.rms_norm(h, w, EPS)
 
 
-CASES = (
-    (written_rms, (ROWS, WEIGHT)),
-    (written_layer_norm, (ROWS, WEIGHT)),
-    (modulated, (ROWS, MODULATION)),
-    (gated_sum_then_modulated, (ROWS, ROWS, MODULATION)),
-    (gated, (ROWS, ROWS, WEIGHT)),
-    (norm_add_norm, (ROWS, ROWS, WEIGHT, WEIGHT)),
-)
-DTYPES = (mx.float32, mx.bfloat16)
+class _Weighted(nn.Module):
+    def __init__(self, dims: int):
+        super().__init__()
+        self.weight = mx.ones((dims,))
+
+
+class RMSNorm(_Weighted):
+    def __call__(self, x):
+        return self.weight * (x * mx.rsqrt(mx.mean(mx.square(x), axis=-1, keepdims=True) + EPS))
+
+
+class WideRMSNorm(_Weighted):
+    """As Hugging Face's llama."""
+
+    def __call__(self, x):
+        wide = x.astype(mx.float32)
+        wide = wide * mx.rsqrt((wide**2).mean(-1, keepdims=True) + EPS)
+        return self.weight * wide.astype(x.dtype)
+
+
+class LayerNorm(_Weighted):
+    def __call__(self, x):
+        mean = mx.mean(x, axis=-1, keepdims=True)
+        return (x - mean) / mx.sqrt(mx.var(x, axis=-1, keepdims=True) + EPS) * self.weight
+
+
+class UnitNorm(_Weighted):
+    def __call__(self, x):
+        return x / mx.maximum(mx.linalg.norm(x, axis=-1, keepdims=True), EPS)
+
+
+class ChannelNorm(_Weighted):
+    """Over the channels, which come first."""
+
+    def __call__(self, x):
+        return x / mx.sqrt(mx.mean(x**2, axis=1, keepdims=True) + EPS)
 
 
 def gradient(code):
@@ -77,53 +107,83 @@ def gradient(code):
     return lambda *arrays: mx.grad(loss, argnums=list(range(len(arrays))))(*arrays)
 
 
-def ways(code) -> dict:
-    """By their names: what makes the stock function, and what makes ours while patched."""
-    return {
-        "compiled": (lambda: mx.compile(code), lambda: mx.compile(code)),
-        "compiled gradient": [lambda: mx.compile(lambda *a: gradient(code)(*a))] * 2,
-        "evaluated": (lambda: code, lambda: code),
-        "fuse": (lambda: code, lambda: mlx_norms.fuse(code)),
-    }
+WAYS = {
+    # What makes the stock function, and what makes ours while patched.
+    "compiled": [mx.compile] * 2,
+    "compiled gradient": [lambda code: mx.compile(lambda *a: gradient(code)(*a))] * 2,
+    "evaluated": [lambda code: code] * 2,
+    "fuse": [lambda code: code, mlx_norms.fuse],
+}
 
 
-def main() -> int:
+@dataclass(frozen=True)
+class Case:
+    """A function of arrays of these shapes, or the class of a layer of the first one's length."""
+
+    code: Callable
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[mx.Dtype, ...] = (F32, BF16)
+
+    @property
+    def ways(self) -> list[str]:
+        return ["evaluated"] if isinstance(self.code, type) else [*WAYS]
+
+    def made(self, dtype: mx.Dtype) -> Callable:
+        if not isinstance(self.code, type):
+            return self.code
+        layer = self.code(self.shapes[0][-1])
+        layer.set_dtype(dtype)
+        mx.eval(layer)
+        return layer
+
+
+CASES = (
+    Case(written_rms, (ROWS, WEIGHT)),
+    Case(written_layer_norm, (ROWS, WEIGHT)),
+    Case(modulated, (ROWS, MODULATION)),
+    Case(gated_sum_then_modulated, (ROWS, ROWS, MODULATION)),
+    Case(gated, (ROWS, ROWS, WEIGHT)),
+    Case(norm_add_norm, (ROWS, ROWS, WEIGHT, WEIGHT)),
+    Case(RMSNorm, ((4096, 4096),)),
+    Case(WideRMSNorm, ((4096, 4096),), (BF16,)),
+    Case(WideRMSNorm, ((1, 1, 4096),), (BF16,)),
+    Case(LayerNorm, ((4096, 4096),), (F32,)),
+    Case(UnitNorm, ((4096, 4096),), (F32,)),
+    Case(ChannelNorm, ((1, 96, 256, 256),)),
+)
+
+
+def sides(code: Callable, way: str, arrays: list[mx.array]) -> dict[str, clocks.HostClock]:
+    stock, ours = WAYS[way]
+    functions = {"stock": stock(code), "copy": lambda x, *_: mx.negative(x)}
+    mx.eval(functions["stock"](*arrays))
+    with mlx_norms.patched():
+        functions["pass"] = ours(code)
+        mx.eval(functions["pass"](*arrays))
+    sets, found = copies(arrays, sets_needed(sum(a.nbytes for a in arrays))), {}
+    for side, function in functions.items():
+        is_patched = side == "pass" and way == "evaluated"
+        context = mlx_norms.patched if is_patched else contextlib.nullcontext
+        calls = Calls(function, sets, output_bytes=arrays[0].nbytes)
+        found[side] = clocks.HostClock(calls, building=True, context=context)
+    return found
+
+
+def main() -> None:
     script = Script(__doc__, COLUMNS, device="default", rounds=15)
     args = script.begin()
-    headings = ("stock", "with the pass", "stock / pass")
-    found = table("µs a call, median (quartiles)", ("code", "dtype", "way"), headings)
-    for (code, shapes), dtype in script.tracked([(c, d) for c in CASES for d in DTYPES]):
-        make_room()
-        arrays = [mx.random.normal(shape).astype(dtype) for shape in shapes]
+    title, labels = "µs a call, median (quartiles)", ("code", "dtype", "shape", "way")
+    shown = dict(sides=("stock", "pass"), over=("stock", "copy"), ours="pass", form=".1f")
+    report = beside_stock.Report(script, title, labels, **shown)
+    for case, dtype in script.tracked((case, dtype) for case in CASES for dtype in case.dtypes):
+        code = case.made(dtype)
+        arrays = [mx.random.normal(shape).astype(dtype) for shape in case.shapes]
         mx.eval(arrays)
-        sets = copies(arrays, sets_needed(sum(a.nbytes for a in arrays)))
-        short = str(dtype).split(".")[-1]
-        for way, (stock, ours) in ways(code).items():
-            functions = {"stock": stock()}
-            mx.eval(functions["stock"](*arrays))
-            with mlx_norms.patched():
-                functions["pass"] = ours()
-                mx.eval(functions["pass"](*arrays))
-            clocked = {}
-            for side, function in functions.items():
-                is_patched = side == "pass" and way == "evaluated"
-                context = mlx_norms.patched if is_patched else contextlib.nullcontext
-                calls = Calls(function, sets, output_bytes=arrays[0].nbytes)
-                clocked[side] = clocks.HostClock(calls, building=True, context=context)
-            seconds = timing.measure(clocked, rounds=args.rounds, sample_seconds=0.02)
-            gain = seconds["stock"].over(seconds["pass"])
-            for side, samples in seconds.items():
-                us = [1e6 * value for value in (samples.median, *samples.quartiles)]
-                ratio = [gain.median, *gain.quartiles] if side == "pass" else ["", "", ""]
-                script.write(code.__name__, short, way, side, *us, *ratio)
-            found.add_row(
-                *(code.__name__, short, way),
-                *(seconds[side].spread(".1f", 1e6) for side in ("stock", "pass")),
-                red_if(gain.median < 1, gain.spread(".2f")),
-            )
-    script.console.print(found)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        for way in case.ways:
+            make_room()
+            of = sides(code, way, arrays)
+            seconds = timing.measure(of, rounds=args.rounds, sample_seconds=0.02)
+            shape = "x".join(map(str, case.shapes[0]))
+            about = (case.code.__name__, str(dtype).split(".")[-1], shape, way)
+            report.add(about, seconds, *about)
+    report.print()

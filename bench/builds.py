@@ -1,6 +1,6 @@
 """Times two builds of this package against each other, turn by turn, on one machine.
 
-    python bench/builds.py OLD NEW [--device cpu|gpu] [--calls]
+    python bench builds OLD NEW [--device cpu|gpu] [--calls]
 
 OLD and NEW are folders, each with an installed ``mlx_norms`` (pip install --target). Each build has
 its own process, and they take turns at samples of calls. There are several pairs of processes,
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -33,6 +32,7 @@ mlx_norms.__path__.insert(0, str(Path(__file__).parents[1] / "mlx_norms"))
 from harness import builds, graph_pass, images, ladder, llama  # noqa: E402
 from harness.configs import DTYPES, HEAD_OPS, LENGTHS, OPS, Config  # noqa: E402
 from harness.providers import Calls  # noqa: E402
+from harness.script import CommandLine  # noqa: E402
 from mlx_norms._measure.timing import Timed  # noqa: E402
 from mlx_norms.ladders import LAYER_NORM  # noqa: E402
 
@@ -152,9 +152,7 @@ def configs(device: str, calls: bool) -> Iterator[tuple[str, Make]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandLine(__doc__)
     parser.add_argument("old", nargs="?", metavar="OLD")
     parser.add_argument("new", nargs="?", metavar="NEW")
     parser.add_argument("--device", choices=SHAPES, default="cpu")
@@ -188,7 +186,3 @@ def main() -> int:
         print(f"{said}{'  SLOWER' if ratio.median < SLOWER else ''}")
     print(f"{slower} of {len(names)} configs are slower by more than 2 per cent")
     return 1 if slower else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

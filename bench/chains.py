@@ -14,7 +14,6 @@ evals over the number of calls. --device cpu tries the script at tiny shapes.
 from __future__ import annotations
 
 import itertools
-import sys
 
 from harness import beside_mlx
 from harness.beside_mlx import LARGE, SLOWER
@@ -38,7 +37,7 @@ def misses_target(config: Config, of_copy: float, gains: list[float]) -> bool:
     return of_copy < OF_COPY
 
 
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS, rounds=5)
     add = script.parser.add_argument
     add("--ops", default=",".join(CHAINS), help="of " + ", ".join(OPS))
@@ -64,8 +63,3 @@ def main() -> int:
         misses_target,
         rounds=args.rounds,
     )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

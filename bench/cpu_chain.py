@@ -6,8 +6,6 @@ negatives. Prints microseconds per call and the ratio to a negative: medians wit
 
 from __future__ import annotations
 
-import sys
-
 import mlx.core as mx
 
 import mlx_norms
@@ -47,7 +45,7 @@ def providers(dtype: mx.Dtype) -> dict:
     }
 
 
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, device="cpu", rounds=25)
     args = script.begin()
     found = table("", ("op", "dtype", "µs per call", "over a negative (quartiles)"))
@@ -57,8 +55,3 @@ def main() -> int:
             ratio = samples.over(seconds["negative"])
             found.add_row(op, name, f"{samples.median / CALLS * 1e6:.2f}", ratio.spread(".2f"))
     script.console.print(found)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -147,7 +147,7 @@ def measure(config: Config, names: list[str], rounds: int, hot: bool) -> dict[st
     return ratios | {f"{name}/ours": samples.over(ours) for name, samples in seconds.items()}
 
 
-def main() -> int:
+def main() -> None:
     os.environ["MLX_NORMS_CPU_THREADS"] = str(THREADS)  # read at the first call
     script = Script(__doc__, COLUMNS, device="cpu", rounds=9)
     script.parser.add_argument("--hot", action="store_true", help="inputs from the cache")
@@ -169,15 +169,10 @@ def main() -> int:
     for config in script.tracked(configs):
         ratios = measure(config, script.peers, args.rounds, args.hot)
         for name, ratio in ratios.items():
-            figures = (ratio.median, *ratio.quartiles)
+            figures = ratio.figures()
             script.write(config.name, config.dtype, config.rows, config.length, name, *figures)
         copy = ratios.pop("ours/copy").spread(".2f")
         others = (f"{name.split('/')[0]} {each.median:.2f}" for name, each in ratios.items())
         found.add_row(config.name, config.dtype, config.shape, copy, ", ".join(others))
         providers.make_room()
     script.console.print(found)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

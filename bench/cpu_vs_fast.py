@@ -125,7 +125,3 @@ def main() -> None:
         script.write(*about, *us, *ratios, len(seconds["ours"].values))
     slower = sum(result.slower for result in results)
     script.say(f"{slower} of {len(results)} configs are slower than mx.fast.")
-
-
-if __name__ == "__main__":
-    main()

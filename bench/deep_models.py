@@ -1,6 +1,6 @@
 """Times what patching adds to models as deep as published ones, with tiny widths: all of mlx_lm's.
 
-    python bench/deep_models.py [MODEL ...]
+    python bench deep_models [MODEL ...]
 
 Each time is the CPU's for a prefill and a decode step: built on the host and dropped, or built and
 evaluated. "patched" is over stock, round by round, the worst model first; "stock again" tells what
@@ -10,17 +10,16 @@ a ratio is worth. What a walk through the graph costs shows here, where kernels 
 from __future__ import annotations
 
 import itertools
-import sys
-import time
 
 import mlx.core as mx
 import mlx.nn as nn
 
-from harness import deep_models, models
+from harness import deep_models
 from harness.script import Script
 from harness.sides import BESIDE_STOCK
 from harness.tables import red_if, table
-from mlx_norms._measure.timing import Samples, measure
+from mlx_norms._measure.models import new_cache
+from mlx_norms._measure.timing import Runs, Samples, measure
 from mlx_norms.commands import _tiny_models
 
 SIDES = ("stock", "stock again", "patched")
@@ -29,25 +28,19 @@ MOST = 2  # times stock's
 COLUMNS = ("model", "layers", "part", "side", "ms", "over_stock", "lower", "upper")
 
 
-class Steps:
+def steps(model: nn.Module, inputs: list[mx.array], part: str, side: str) -> Runs:
     """Prefills and decode steps; their time is the process' on all cores, not the clock's."""
 
-    most, overlap = 1 << 62, False
+    def run(count: int) -> list:
+        logits = []
+        for _ in range(count):
+            cache = new_cache(model)
+            logits.append([model(tokens, cache=cache) for tokens in inputs])
+        if part != "build":
+            mx.eval(logits)
+        return logits
 
-    def __init__(self, model: nn.Module, inputs: list[mx.array], part: str, side: str) -> None:
-        self._model, self._inputs, self._part, self._side = model, inputs, part, side
-
-    def seconds(self, count: int) -> float:
-        with BESIDE_STOCK[self._side]():
-            start = time.process_time()
-            logits = [self._forward() for _ in range(count)]
-            if self._part != "build":
-                mx.eval(logits)
-            return time.process_time() - start
-
-    def _forward(self) -> list:
-        cache = models.new_cache(self._model)
-        return [self._model(tokens, cache=cache) for tokens in self._inputs]
+    return Runs(run, BESIDE_STOCK[side], clock="process_time")
 
 
 def measured(name: str, rounds: int) -> dict[tuple[str, str], Samples]:
@@ -55,11 +48,11 @@ def measured(name: str, rounds: int) -> dict[tuple[str, str], Samples]:
     tokens = mx.random.randint(0, _tiny_models.vocabulary(name), (1, 9))
     inputs = mx.split(tokens, [8], axis=1)
     mx.eval(inputs)
-    sides = {each: Steps(model, inputs, *each) for each in itertools.product(PARTS, SIDES)}
+    sides = {each: steps(model, inputs, *each) for each in itertools.product(PARTS, SIDES)}
     return measure(sides, rounds=rounds, count=1)
 
 
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS, device="cpu", rounds=9)
     script.parser.add_argument("models", metavar="MODEL", nargs="*", help="(default: all)")
     args = script.begin()
@@ -69,7 +62,7 @@ def main() -> int:
         row = {}
         for (part, side), each in samples.items():
             row[part, side] = ratio = each.over(samples[part, "stock"])
-            figures = (1e3 * each.median, ratio.median, *ratio.quartiles)
+            figures = (1e3 * each.median, *ratio.figures())
             script.write(name, deep_models.layers(name), part, side, *figures)
         ms = [f"{1e3 * samples[part, 'stock'].median:.1f}" for part in PARTS]
         rows.append((max(row[part, "patched"].median for part in PARTS), name, ms, row))
@@ -84,8 +77,3 @@ def main() -> int:
             cells += [each_ms, f"{again.median:.2f}", ratio]
         found.add_row(name, str(deep_models.layers(name)), *cells)
     script.console.print(found)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

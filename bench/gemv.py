@@ -15,14 +15,14 @@ in place of the kernel.
 from __future__ import annotations
 
 import itertools
-import sys
 from dataclasses import astuple, dataclass
 
 import mlx.core as mx
 
 import mlx_norms
-from harness import device_copy, kernels, providers
+from harness import products
 from harness.configs import DTYPES
+from harness.providers import Calls
 from harness.script import Script
 from harness.tables import red_if, table
 
@@ -31,9 +31,6 @@ TINY = ((40, 64), (64, 40))
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8)
 STORED = ("lines", "columns")
 TARGET = 0.95  # of mx.matmul's speed
-CALLS = 32  # evaluated together
-COPY_BYTES = 1 << 30
-CACHES = 8  # caches' worth of weights used in turn: with two, some stay in the cache
 
 COLUMNS = ["dtype", "outputs", "depth", "stored", "rows", "method", "us", "mlx_us", "mlx_over_ours"]
 COLUMNS += ["over_lower", "over_upper", "alone_us", "mlx_alone_us", "gbps", "of_copy"]
@@ -54,26 +51,27 @@ class Product:
     def weight_bytes(self) -> int:
         return self.outputs * self.depth * DTYPES[self.dtype].size
 
-    def providers(self, tiny: bool) -> dict[str, providers.Calls]:
+    def providers(self, tiny: bool) -> dict[str, Calls]:
         """Ours and MLX's, on the same arrays in turn."""
         shape, lines = (self.outputs, self.depth), self.stored == "lines"
         shapes = (self.rows, self.depth), shape if lines else shape[::-1]
         inputs = [mx.random.normal(shape).astype(DTYPES[self.dtype]) for shape in shapes]
-        sets = providers.sets_needed(self.weight_bytes, caches=CACHES)
-        arrays = providers.copies(inputs, sets)
-        output = self.rows * self.outputs * DTYPES[self.dtype].size
 
-        def gemv(x, w):
-            return mlx_norms.matmul(x, w, kernel="gemv")
+        def mlx(x, w):
+            return mx.matmul(x, w.T if lines else w)
 
-        def calls(multiply):
-            function = lambda x, w: multiply(x, w.T if lines else w)  # noqa: E731
-            return providers.Calls(function, arrays, None, output)
+        def ours(x, w):
+            return mlx_norms.matmul(x, w.T if lines else w, kernel="gemv")
 
-        return {"ours": calls(mx.matmul if tiny else gemv), "mlx": calls(mx.matmul)}
+        return products.calls(
+            inputs,
+            {"ours": mlx if tiny else ours, "mlx": mlx},
+            weight_bytes=self.weight_bytes,
+            output_bytes=self.rows * self.outputs * DTYPES[self.dtype].size,
+        )
 
 
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS, rounds=9)
     add = script.parser.add_argument
     add("--dtypes", default="bfloat16", help="of bfloat16,float16,float32")
@@ -82,15 +80,12 @@ def main() -> int:
     args = script.begin()
     shapes = TINY if script.tiny else SHAPES
     lists = (args.dtypes.split(","), shapes, args.stored.split(","), args.rows.split(","))
-    products = [
+    chosen = [
         Product(dtype, *shape, stored, int(rows))
         for dtype, shape, stored, rows in itertools.product(*lists)
     ]
-    copy = device_copy.rate(COPY_BYTES >> 10 if script.tiny else COPY_BYTES, script.say)
-    calls = 4 if script.tiny else CALLS
-    times = kernels.measure(
-        products, lambda p: p.providers(script.tiny), lambda p: calls, rounds=args.rounds
-    )
+    providers = lambda product: product.providers(script.tiny)  # noqa: E731
+    copy, times = products.measure(script, chosen, providers, args.rounds)
     numbers = ("rows", "ours µs", "mlx µs", "mlx / ours (quartiles)", "alone: mlx / ours", "GB/s")
     numbers += ("of copy", "mlx of copy", "by")
     found = table("gemv against mx.matmul", ("dtype", "weight", "stored"), numbers)
@@ -107,13 +102,8 @@ def main() -> int:
             f"{mlx.alone.over(ours.alone).median:.3f}" if ours.alone else "",
             *(f"{rate / 1e9:.0f}", f"{rate / copy:.1%}", f"{mlx_rate / copy:.1%}", ours.method),
         )
-        values = (ours.method, us, mlx_us, ratio.median, *ratio.quartiles, *alone, rate / 1e9)
+        values = (ours.method, us, mlx_us, *ratio.figures(), *alone, rate / 1e9)
         values += (rate / copy, mlx_rate / copy, copy / 1e9, ours.kernels or "", mlx.kernels or "")
         script.write(*astuple(product), *values, args.rounds)
     script.console.print(found)
-    script.say(f"{missed} of {len(products)} products are under {TARGET} of mx.matmul's speed.")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    script.say(f"{missed} of {len(chosen)} products are under {TARGET} of mx.matmul's speed.")

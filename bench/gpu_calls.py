@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-import sys
 
 from gpu_speed import COLUMNS, DTYPES, LARGE, OPS, SHORT, about, configs, labels
 from harness import clocks, providers
@@ -52,7 +51,7 @@ def measure(script: Script, section: str, config: Config, rounds: int) -> Times:
     of_ours = dict(best_peer=times.best_peer, over_best_peer=ratio.median)
     of_ours |= zip(("over_lower", "over_upper"), ratio.quartiles, strict=True)
     for name, seconds in times.items():
-        us, lower, upper = (1e6 * value for value in (seconds.median, *seconds.quartiles))
+        us, lower, upper = seconds.figures(1e6)
         values = dict(provider=name, method="evals", us=us, us_lower=lower, us_upper=upper)
         values |= dict(gbps=config.moved / us / 1e3, calls_per_eval=clocked["ours"].calls)
         values |= dict(rounds=rounds) | (of_ours if name == "ours" else {})
@@ -114,14 +113,9 @@ def grid(script: Script, rounds: int) -> None:
     script.console.print(found)
 
 
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS, peers=True, rounds=5)
     args = script.begin()
     few(script, "calls, one row", [(1, 4096)], 3 * args.rounds)
     few(script, "calls, large", [*LARGE, SHORT], args.rounds)
     grid(script, args.rounds)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,15 +9,15 @@ choice of csrc/gpu/geometry.cpp. The best of a row, and those within 1 % of it, 
 
 from __future__ import annotations
 
+import functools
 import re
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from harness import kernels
+from harness.candidates import BY_PLAN, candidates, marked
 from harness.configs import DTYPES as MLX_DTYPES
 from harness.configs import Config
-from harness.providers import Calls, providers
+from harness.providers import providers
 from harness.script import Script
 from harness.tables import table
 from mlx_norms import _ext
@@ -28,28 +28,10 @@ DTYPES = {2: "bfloat16", 4: "float32"}
 LENGTHS = (64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 5120, 8192, 12288, 16384, 32768)
 VECTOR_BYTES = 16
 TENSOR_BYTES = 1 << 28  # several times the L2 cache
-BY_TABLE = 0
 CLOSE = 0.99
 
 COLUMNS = ["kernel", "op", "item_size", "length", "rows", "vectors", "gbps", "of_best", "best"]
 COLUMNS += ["method"]
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """The calls of a config with a given number of vectors per thread."""
-
-    calls: Calls
-    backward: bool
-    vectors: int
-
-    def prepare(self, count: int) -> list:
-        return self.calls.prepare(count)
-
-    def finish(self, pending: list, *, alone: bool = False) -> None:
-        _ext.set_vectors(self.backward, self.vectors)
-        self.calls.finish(pending, alone=alone)
-        _ext.set_vectors(self.backward, BY_TABLE)
 
 
 def instantiated(kernel: str) -> dict[int, set[int]]:
@@ -62,22 +44,16 @@ def instantiated(kernel: str) -> dict[int, set[int]]:
     return found
 
 
-def candidates(kernel: str, config: Config) -> dict[int, Candidate]:
+def of_config(kernel: str, config: Config) -> dict:
     """The candidates that have no more vectors per thread than a row has."""
     width = VECTOR_BYTES // MLX_DTYPES[config.dtype].size
     row_vectors = -(-config.length // width)
     different = [v for v in sorted(instantiated(kernel)[width]) if v <= row_vectors]
-    ours = providers(config)["ours"]
-    return {v: Candidate(ours, config.backward, v) for v in (BY_TABLE, *different)}
+    set_vectors = functools.partial(_ext.set_vectors, config.backward)
+    return candidates(providers(config)["ours"], set_vectors, different)
 
 
-def marked(rate: float | None, best: float) -> str:
-    if rate is None:
-        return ""
-    return f"[bold green]{rate:.0f}*[/bold green]" if rate >= CLOSE * best else f"{rate:.0f}"
-
-
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS)
     add = script.parser.add_argument
     add("--kernel", choices=OPS, action="append", help="one of the kernels")
@@ -93,25 +69,21 @@ def main() -> int:
         ]
         measured = kernels.measure(
             configs,
-            lambda config: candidates(kernel, config),  # noqa: B023
+            lambda config: of_config(kernel, config),  # noqa: B023
             lambda config: 2 if script.tiny else kernels.calls_past_cache(config),
             say=script.say,
         )
-        vectors = sorted({v for times in measured.values() for v in times} - {BY_TABLE})
+        vectors = sorted({v for times in measured.values() for v in times} - {BY_PLAN})
         numbers = ("op", "item size", "length", "table", *map(str, vectors))
         found = table(f"{kernel}: GB/s by vectors per thread", (), numbers)
         for config, times in measured.items():
             rates = {v: config.moved / time.together.median / 1e9 for v, time in times.items()}
             best, size = max(rates.values()), MLX_DTYPES[config.dtype].size
-            texts = (marked(rates.get(v), best) for v in (BY_TABLE, *vectors))
+            shown = (rates.get(v) for v in (BY_PLAN, *vectors))
+            texts = (f and marked(f"{f:.0f}", f >= CLOSE * best) or "" for f in shown)
             found.add_row(config.label, str(size), str(config.length), *texts)
             for v, rate in rates.items():
                 values = (v or "table", f"{rate:.1f}", f"{rate / best:.4f}")
                 values += ("best" if rate == best else "", times[v].method)
                 script.write(kernel, config.label, size, config.length, config.rows, *values)
         script.console.print(found)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -18,7 +18,6 @@ one.
 from __future__ import annotations
 
 import dataclasses
-import sys
 
 import mlx.core as mx
 
@@ -36,7 +35,7 @@ COLUMNS += ["kernels_a_step", "logits", "largest_difference", "fused", "projecti
 COLUMNS += ["model", "layers", "prompt"]
 
 
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS, rounds=21)
     add = script.parser.add_argument
     add("--model", choices=llama.MODELS, default="llama-8B", help="(default: %(default)s)")
@@ -94,8 +93,8 @@ def main() -> int:
                     *(figure and f"{figure:.0f}" for figure in (host_us, kernels_us)),
                     *(("", "") if side == "stock" else (ratio.spread(".4f"), verdict)),
                 )
-                ms = (1e3 * value for value in (samples.median, *samples.quartiles))
-                times = (*ms, ratio.median, *ratio.quartiles, args.rounds, rate, host_us)
+                ms = samples.figures(1e3)
+                times = (*ms, *ratio.figures(), args.rounds, rate, host_us)
                 times += (kernels_us, kernels.kernels if kernels else "")
                 verdict = "bit-equal" if same else "differ"
                 about = (verdict, difference, *counts[side], source, shapes.num_hidden_layers)
@@ -103,8 +102,3 @@ def main() -> int:
         del model, phase, runs, logits
         mx.clear_cache()
     script.console.print(found)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

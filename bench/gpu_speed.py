@@ -19,7 +19,6 @@ CSV file is written during the run. --device cpu tries the script at tiny shapes
 from __future__ import annotations
 
 import itertools
-import sys
 
 from harness import device_copy, kernels
 from harness.configs import LENGTHS as ROW_LENGTHS
@@ -105,7 +104,7 @@ def section(script: Script, name: str) -> None:
     script.say(f"{name}: {missed} of {len(measured)} configs are under their target.")
 
 
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS, peers=True)
     known = ", ".join(SECTIONS)
     script.parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {known}")
@@ -114,8 +113,3 @@ def main() -> int:
         script.parser.error(f"no section {', '.join(sorted(unknown))}")
     for name in args.sections or SECTIONS:
         section(script, name)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,8 +16,6 @@ evals over the number of calls. --device cpu tries the script at tiny shapes.
 
 from __future__ import annotations
 
-import sys
-
 from harness import beside_mlx
 from harness.beside_mlx import LARGE, SLOWER
 from harness.images import GROUP_OPS, HELD, OPS, ImageConfig
@@ -71,7 +69,7 @@ def share_text(config: ImageConfig, share: float) -> str:
     return f"{share:.1%} ({share * config.moved_twice / config.moved:.0%})"
 
 
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS, rounds=5)
     add = script.parser.add_argument
     add("--ops", default=",".join(OPS), help="of " + ", ".join(OPS))
@@ -103,8 +101,3 @@ def main() -> int:
         rounds=args.rounds,
         share_text=share_text,
     )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

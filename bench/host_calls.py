@@ -10,8 +10,6 @@ more of them: against one launch a call of ours should cost no more, against sev
 from __future__ import annotations
 
 import contextlib
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,9 +17,9 @@ import mlx.core as mx
 import mlx.nn as nn
 
 import mlx_norms
+from harness import beside_stock
 from harness.script import Script
-from harness.tables import red_if, table
-from mlx_norms._measure.timing import measure
+from mlx_norms._measure.timing import Runs, measure
 
 CALLS = 200  # a sample
 EPS = 1e-5
@@ -29,23 +27,18 @@ ALIKE, FEWER = 0.98, 1.0  # the least of stock over ours, against one launch and
 QUANTIZED = dict(transpose=True, group_size=64, bits=4)
 
 
-class HostTime:
-    """A call by the calling thread's own clock, which waiting for a device does not advance."""
+def host_time(call: Callable[[int], object], context: Callable) -> Runs:
+    """Calls by the calling thread's own clock, after as many that do not count."""
 
-    most, overlap = CALLS, False
+    def run(count: int = CALLS) -> None:
+        mx.eval([call(i) for i in range(count)])
 
-    def __init__(self, call: Callable[[int], object], context: Callable):
-        self._call, self._context = call, context
-
-    def seconds(self, count: int) -> float:
-        with self._context():
-            for _ in range(2):  # the second counts
-                mx.synchronize()
-                start = time.thread_time()
-                mx.eval([self._call(i) for i in range(count)])
-                seconds = time.thread_time() - start
+    def begin() -> None:
         mx.synchronize()
-        return seconds
+        run()
+        mx.synchronize()
+
+    return Runs(run, context, begin, "thread_time")
 
 
 @dataclass(frozen=True)
@@ -139,32 +132,17 @@ def rows() -> list[Row]:
     ]
 
 
-def main() -> int:
-    columns = ("call", "side", "us", "us_lower", "us_upper", "stock_over_ours", "lower", "upper")
-    script = Script(__doc__, columns, rounds=201)
+def main() -> None:
+    script = Script(__doc__, ("call", *beside_stock.COLUMNS), rounds=201)
     args = script.begin()
     title = "Host time of a call, µs: median (quartiles)"
-    found = table(title, ("call", "launches"), ("ours", "stock", "stock / ours"))
+    report = beside_stock.Report(script, title, ("call", "launches"), form=".2f")
     for row in script.tracked(rows()):
         sides = {
-            "ours": HostTime(row.ours, row.context),
-            "stock": HostTime(row.stock, contextlib.nullcontext),
+            "ours": host_time(row.ours, row.context),
+            "stock": host_time(row.stock, contextlib.nullcontext),
         }
         samples = measure(sides, rounds=args.rounds, count=CALLS)
-        ratio = samples["stock"].over(samples["ours"])
-        for side, each in samples.items():
-            us = (1e6 * value for value in (each.median, *each.quartiles))
-            script.write(row.name, side, *us, ratio.median, *ratio.quartiles)
-        least = ALIKE if row.alone else FEWER
-        found.add_row(
-            row.name,
-            "one" if row.alone else "more",
-            *(samples[side].spread(".2f", 1e6) for side in sides),
-            red_if(ratio.median < least, ratio.spread(".2f")),
-        )
-    script.console.print(found)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        labels = (row.name, "one" if row.alone else "more")
+        report.add(labels, samples, row.name, least={"stock": ALIKE if row.alone else FEWER})
+    report.print()

@@ -13,7 +13,6 @@ The models are mlx_lm's with random weights, by default small ones, which wait f
 
 from __future__ import annotations
 
-import sys
 import time
 
 import mlx.core as mx
@@ -81,7 +80,7 @@ def measure(steps: Steps, sides: list[str], rounds: int) -> dict[tuple[str, str]
     return {key: timing.Samples(tuple(values)) for key, values in found.items()}
 
 
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS, rounds=41)
     add = script.parser.add_argument
     add("--models", default=MODELS, help=f"of {', '.join(llama.MODELS)} (default: %(default)s)")
@@ -105,8 +104,8 @@ def main() -> int:
                     for part in PARTS:
                         each = samples[side, part]
                         ratio = samples["stock", part].over(each)
-                        us = (1e6 * value for value in (each.median, *each.quartiles))
-                        ratios = (ratio.median, *ratio.quartiles)
+                        us = each.figures(1e6)
+                        ratios = ratio.figures()
                         script.write(*step, side, part, *us, *ratios, source)
                     us = (f"{1e6 * samples[side, part].median:.0f}" for part in PARTS)
                     over = "" if side == "stock" else red_if(ratio.median < 1, ratio.spread(".3f"))
@@ -114,8 +113,3 @@ def main() -> int:
             del model
             mx.clear_cache()
     script.console.print(found)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

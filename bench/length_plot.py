@@ -1,17 +1,17 @@
 """The README's plot of the share of a copy's speed over row length, from gpu_speed.py's results.
 
-python bench/gpu_speed.py lengths --csv bench/results/h200_lengths.csv    measures, on a GPU
-python bench/length_plot.py            draws docs/speed_light.svg and docs/speed_dark.svg
-python bench/length_plot.py --check    exits with 1 if they show other figures
+python bench gpu_speed lengths --csv bench/results/h200_lengths.csv    measures, on a GPU
+python bench length_plot            draws docs/speed_light.svg and docs/speed_dark.svg
+python bench length_plot --check    exits with 1 if they show other figures
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
-import sys
 from pathlib import Path
+
+from harness.script import CommandLine
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results" / "h200_lengths.csv"
@@ -86,9 +86,7 @@ def shown(theme: str) -> object:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandLine(__doc__)
     parser.add_argument("--check", action="store_true", help="compare the figures, draw nothing")
     args = parser.parse_args()
     with RESULTS.open(newline="") as file:
@@ -100,7 +98,3 @@ def main() -> int:
             print(f"{path_of(theme).name} does not show what {RESULTS.name} has.")
             return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

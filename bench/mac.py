@@ -1,6 +1,6 @@
 """Times what only a Mac can decide, beside MLX, in about ten minutes and one file to send back.
 
-    python bench/mac.py --csv mac.csv
+    python bench mac --csv mac.csv
 
 On Apple silicon geometries and limits are chosen by counts of instructions, not by times. Here are
 calls that show whether they are right: norms of few and of many rows, in each dtype; sums, scales
@@ -26,9 +26,7 @@ import mlx.nn as nn
 
 import mlx_norms
 from harness import beside_stock
-from harness.providers import Calls, copies, make_room, sets_needed
 from harness.script import Script
-from harness.tables import red_if, table
 from mlx_norms import _ext
 from mlx_norms._measure import timing
 from qk_norm_rope import Shape
@@ -168,7 +166,7 @@ def ropes(tokens: tuple[int, ...]) -> Iterator[Row]:
         )
 
 
-def calls(tiny: bool) -> Iterator[Row]:
+def rows(tiny: bool) -> Iterator[Row]:
     if tiny:
         yield from norms([(2, 64)])
         yield from around_norms(3, 64, [(1, 4, 4, 64)])
@@ -179,15 +177,6 @@ def calls(tiny: bool) -> Iterator[Row]:
     yield from around_norms(4096, 3072, [(1, 64, 64, 512), (1, 512, 512, 128)])
     yield from products(4096, 4096)
     yield from ropes((1, 512))
-
-
-def measure(script: Script, row: Row, how: str, rounds: int) -> dict[str, timing.Samples]:
-    make_room()
-    sets = copies(row.arrays, sets_needed(sum(a.nbytes for a in row.arrays)))
-    sides = {"ours": row.ours, "stock": row.stock}
-    size = row.arrays[0].nbytes
-    calls = {name: Calls(f, sets, output_bytes=size) for name, f in sides.items()}
-    return beside_stock.measure(script, calls, how, rounds)
 
 
 def first_use(script: Script, name: str, rounds: int, checked: bool) -> dict[str, timing.Samples]:
@@ -202,30 +191,24 @@ def first_use(script: Script, name: str, rounds: int, checked: bool) -> dict[str
     return {side: timing.Samples(tuple(seconds)) for side, seconds in found.items()}
 
 
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS, rounds=9)
     args = script.begin()
-    found = table("µs (quartiles)", ("call", "how"), ("ours", "stock", "stock/ours"))
+    report = beside_stock.Report(script, "µs (quartiles)", ("call", "how"))
 
     def add(name: str, how: str, seconds: dict[str, timing.Samples]) -> None:
-        gain = seconds["stock"].over(seconds["ours"])
-        beside_stock.write(script, seconds, name, how)
-        times = (seconds[side].spread(".4g", 1e6) for side in ("ours", "stock"))
-        found.add_row(name, how, *times, red_if(gain.median < 1, gain.spread(".2f")))
+        report.add((name, how), seconds, name, how)
 
     native = os.environ.get("MLX_NORMS_NATIVE_BFLOAT") == "1"
-    rows = (row for row in calls(script.tiny) if not native or row.arrays[0].dtype == BF16)
+    chosen = (row for row in rows(script.tiny) if not native or row.arrays[0].dtype == BF16)
     _ext.set_product_rows(max(PRODUCT_ROWS))
-    for row in script.tracked(rows):
+    for row in script.tracked(chosen):
         for how in ("many", "one"):
-            add(row.name, how, measure(script, row, how, args.rounds))
+            sides = {"ours": row.ours, "stock": row.stock}
+            calls = beside_stock.calls(row.arrays, sides, row.arrays[0].nbytes)
+            add(row.name, how, beside_stock.measure(script, calls, how, args.rounds))
     _ext.set_product_rows(0)
     for name in script.tracked([*FIRST][: 1 if script.tiny else None]):
         for how in ("first", "checked"):
             add(name, how, first_use(script, name, min(args.rounds, 3), how == "checked"))
-    script.console.print(found)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    report.print()

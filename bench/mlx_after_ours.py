@@ -14,8 +14,6 @@ median with 1 between its quartiles is noise.
 from __future__ import annotations
 
 import itertools
-import sys
-import time
 from collections.abc import Callable
 
 import mlx.core as mx
@@ -38,25 +36,18 @@ SIZES = {
 Config = tuple[str, str, str, bool]  # the names of an op, a dtype and sizes; whether backward
 
 
-class Operations:
-    """Calls of MLX's own, after one of ours or alone: a provider that `timing.measure` takes."""
+def operations(stream: mx.Stream, ours: Callable[[], None] = mx.synchronize) -> timing.Runs:
+    """Calls of MLX's own, after one of ours or alone."""
+    random = mx.random.normal
+    images, filters = random((2, 8, 8, 32)), random((32, 3, 3, 32))
+    a, b = random((128, 128)), random((128, 128))
 
-    most, overlap = 1 << 62, False
+    def run(count: int) -> None:
+        for _ in range(count):
+            convolved = mx.conv2d(images, filters, padding=1)
+            mx.eval(convolved, mx.exp(a) * b + a, a @ b)
 
-    def __init__(self, stream: mx.Stream, ours: Callable[[], None] = mx.synchronize) -> None:
-        self._stream, self._ours = stream, ours
-        random = mx.random.normal
-        self._images, self._filters = random((2, 8, 8, 32)), random((32, 3, 3, 32))
-        self._a, self._b = random((128, 128)), random((128, 128))
-
-    def seconds(self, count: int) -> float:
-        with mx.stream(self._stream):
-            self._ours()
-            start = time.process_time()
-            for _ in range(count):
-                convolved = mx.conv2d(self._images, self._filters, padding=1)
-                mx.eval(convolved, mx.exp(self._a) * self._b + self._a, self._a @ self._b)
-            return time.process_time() - start
+    return timing.Runs(run, lambda: mx.stream(stream), ours, "process_time")
 
 
 def call_of(
@@ -85,8 +76,8 @@ def measure(
     """The time alone over that after ours or, with ``stock``, that after MLX's over that."""
     before = [call_of(*config, stock=True)] if stock else []
     sides = {
-        "other": Operations(streams[0], *before),
-        "after": Operations(streams[1], call_of(*config)),
+        "other": operations(streams[0], *before),
+        "after": operations(streams[1], call_of(*config)),
     }
     seconds = timing.measure(sides, rounds=rounds, count=EVALS)
     return seconds["other"].over(seconds["after"])
@@ -120,7 +111,3 @@ def main() -> int:
         "also less than MLX's own for the same."
     )
     return 1 if slower else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

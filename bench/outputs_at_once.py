@@ -1,6 +1,6 @@
 """Times a call over how many calls are evaluated together, with all of their outputs kept.
 
-    python bench/outputs_at_once.py [--csv FILE]
+    python bench outputs_at_once [--csv FILE]
 
 Times add + rms norm by this package and by MLX's two ops, and MLX's add alone. With tens of GB of
 outputs in one mx.eval, buffers of some sizes take twice the time, whichever kernel writes them.
@@ -10,7 +10,6 @@ outputs in one mx.eval, buffers of some sizes take twice the time, whichever ker
 from __future__ import annotations
 
 import itertools
-import sys
 
 import mlx.core as mx
 
@@ -35,7 +34,7 @@ def sides(rows: int, length: int) -> dict[str, timing.Runs]:
     return {side: together(call) for side, call in calls.items()}
 
 
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS, rounds=9)
     args = script.begin()
     headings = ("bf16", "calls in an eval", "GB of outputs", "", "µs")
@@ -50,11 +49,6 @@ def main() -> int:
             gigabytes = outputs * calls * rows * length * mx.bfloat16.size / 1e9
             columns = (f"{rows}×{length}", str(calls), f"{gigabytes:.1f}", side)
             found.add_row(*columns, samples.spread(".1f", 1e6))
-            us = (1e6 * value for value in (samples.median, *samples.quartiles))
+            us = samples.figures(1e6)
             script.write("bf16", rows, length, calls, gigabytes, side, *us)
     script.console.print(found)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

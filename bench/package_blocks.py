@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 import time
 
 import mlx.core as mx
@@ -98,14 +97,7 @@ def measure(script: Script, name: str, block: package_blocks.Block, args) -> Non
         exact = outputs if what == "forward" else blocks.step(outputs, block.inputs)
         truth = exact(*tree_map(wide, arrays))
         mx.eval(truth)
-        clocked = {}
-        for way, call in calls.items():
-
-            def run(count: int, call=call) -> None:
-                for _ in range(count):
-                    mx.eval(call())
-
-            clocked[way] = timing.Runs(run, CONTEXTS[way[0]])
+        clocked = {way: blocks.each_alone(of, CONTEXTS[way[0]]) for way, of in calls.items()}
         seconds = timing.measure(clocked, rounds=args.rounds, sample_seconds=args.sample)
         for (side, is_compiled), samples in seconds.items():
             call = calls[side, is_compiled]
@@ -113,8 +105,8 @@ def measure(script: Script, name: str, block: package_blocks.Block, args) -> Non
             with CONTEXTS[side]():
                 most, error = blocks.peak(call), blocks.distance(call(), truth)
             count = launches(call, side)
-            ms = [1e3 * value for value in (samples.median, *samples.quartiles)]
-            over = (ratio.median, *ratio.quartiles)
+            ms = samples.figures(1e3)
+            over = ratio.figures()
             script.write(
                 *(name, what, dtype, side, is_compiled, *ms, *over, count, most, error),
                 *(block.source, *(str(each) for each in took[side, is_compiled].values())),
@@ -134,7 +126,7 @@ def wide(array: mx.array) -> mx.array:
     return blocks.widen(array) if mx.issubdtype(array.dtype, mx.floating) else array
 
 
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS, rounds=7)
     add = script.parser.add_argument
     add("--dtype", default="bfloat16", help="of " + ", ".join(DTYPES))
@@ -159,8 +151,3 @@ def main() -> int:
         del block
         with contextlib.suppress(RuntimeError):
             mx.clear_cache()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,8 +9,6 @@ Two builds are compared by bench/builds.py --pass.
 
 from __future__ import annotations
 
-import sys
-
 from harness.graph_pass import CASES, Pass
 from harness.script import Script
 from harness.tables import table
@@ -39,7 +37,3 @@ def main() -> int:
         found.add_row(name, *map(str, each.found()), *us, f"{100 * share.median:.1f}")
     script.console.print(found)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

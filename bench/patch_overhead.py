@@ -80,7 +80,3 @@ def main() -> None:
         found.add_row(f"mx.fast.{name} itself", samples[name, "stock"].spread(".2f", 1e6))
     script.console.print(found)
     script.say(f"Above the target: {', '.join(missed)}." if missed else "All within the targets.")
-
-
-if __name__ == "__main__":
-    main()

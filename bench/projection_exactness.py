@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -95,7 +94,7 @@ def distances(
     return found, projections, source
 
 
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS)
     script.parser.add_argument("--seeds", type=int, default=20, help="models of each format")
     # MLX's float32 matmuls use TF32 on CUDA unless this is set before the first one.
@@ -122,11 +121,6 @@ def main() -> int:
         shown.add_row(name, "projections / stock", *over)
         about = (args.seeds, projections, source, layers, hidden, PROMPT, TOKENS)
         for key, its in samples.items():
-            figures = (its.median, *its.quartiles, ratios[key].median, *ratios[key].quartiles)
+            figures = (*its.figures(), *ratios[key].figures())
             script.write(name, *key, *figures, *about)
     script.console.print(shown)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,17 +10,14 @@ the script with tiny shapes, or times those of --shapes.
 from __future__ import annotations
 
 import itertools
-import sys
 from dataclasses import dataclass
 
 import mlx.core as mx
 
 import mlx_norms
 from harness import beside_stock
-from harness.providers import Calls, copies, make_room, sets_needed
+from harness.providers import Calls
 from harness.script import Script
-from harness.tables import red_if, table
-from mlx_norms._measure import timing
 
 HEADS, KV_HEADS = 32, 8
 HEAD_DIMS = (64, 96, 128, 256)
@@ -84,23 +81,10 @@ def functions(shape: Shape) -> dict:
     return {"ours": ours, "rms_norms": with_rms_norms, "stock": stock}
 
 
-def providers(shape: Shape) -> dict[str, Calls]:
-    count = sets_needed(shape.bytes)
-    packed = copies(shape.inputs(), count)
-    found = {
-        name: Calls(function, packed, output_bytes=shape.bytes)
-        for name, function in functions(shape).items()
-    }
-    dense = copies([mx.zeros(shape.bytes // DTYPE.size, DTYPE)], count)
-    found["copy"] = Calls(mx.negative, dense, output_bytes=shape.bytes)
-    return found
-
-
-def measure(script: Script, shape: Shape, how: str, rounds: int) -> dict[str, timing.Samples]:
-    make_room()
-    seconds = beside_stock.measure(script, providers(shape), how, rounds)
-    beside_stock.write(script, seconds, shape.batch, shape.tokens, shape.head_dim, how)
-    return seconds
+def calls(shape: Shape) -> dict[str, Calls]:
+    found = beside_stock.calls(shape.inputs(), functions(shape), shape.bytes)
+    dense = [mx.zeros(shape.bytes // DTYPE.size, DTYPE)]
+    return found | beside_stock.calls(dense, {"copy": mx.negative}, shape.bytes)
 
 
 def shapes(tiny: bool, given: str) -> list[Shape]:
@@ -112,32 +96,20 @@ def shapes(tiny: bool, given: str) -> list[Shape]:
     return [Shape(b, t, d) for d, b, t in grid if b * t <= MOST_TOKENS]
 
 
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS, rounds=9)
     of = "batch x tokens x head_dim, as 1x512x128,1x512x64 (default: the grid)"
     script.parser.add_argument("--shapes", default="", metavar="LIST", help=of)
     args = script.begin()
     for how in ("one", "many"):
         title = f"{how} in an mx.eval: µs (quartiles)"
-        ratios = ("stock/ours", "rms_norms/ours", "of a copy")
-        found = table(title, ("tokens, head_dim",), (*SIDES, *ratios))
+        over = ("stock", "rms_norms", "copy")
+        report = beside_stock.Report(script, title, ("tokens, head_dim",), SIDES, over)
         for shape in script.tracked(shapes(script.tiny, args.shapes)):
-            seconds = measure(script, shape, how, args.rounds)
-            ours = seconds["ours"]
-            gain = seconds["stock"].over(ours)
-            share = seconds["copy"].over(ours)
-            least = 1 / OF_STOCK if shape.tokens == 1 and how == "one" else 1.0
-            far = how == "many" and shape.tokens >= 4096 and share.median < OF_COPY
-            found.add_row(
-                shape.label,
-                *(seconds[name].spread(".4g", 1e6) for name in SIDES),
-                red_if(gain.median < least, gain.spread(".2f")),
-                seconds["rms_norms"].over(ours).spread(".2f"),
-                red_if(far, share.spread(".2f")),
-            )
-        script.console.print(found)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            seconds = beside_stock.measure(script, calls(shape), how, args.rounds)
+            least = {"stock": 1 / OF_STOCK if shape.tokens == 1 and how == "one" else 1.0}
+            if how == "many" and shape.tokens >= 4096:
+                least["copy"] = OF_COPY
+            about = (shape.batch, shape.tokens, shape.head_dim, how)
+            report.add((shape.label,), seconds, *about, least=least)
+        report.print()

@@ -14,14 +14,14 @@ calls in one eval, per call, by CUPTI or else by the slope of the time over the 
 from __future__ import annotations
 
 import itertools
-import sys
 from dataclasses import astuple, dataclass
 
 import mlx.core as mx
 
 import mlx_norms
-from harness import device_copy, kernels, providers
+from harness import products
 from harness.configs import DTYPES
+from harness.providers import Calls
 from harness.script import Script
 from harness.tables import red_if, table
 
@@ -30,9 +30,6 @@ TINY = ((40, 64), (64, 128))
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16)
 GROUP = 64
 SLOWER = 0.98  # of MLX's speed
-CALLS = 32  # evaluated together
-COPY_BYTES = 1 << 30
-CACHES = 8  # caches' worth of weights used in turn: with two, some stay in the cache
 
 COLUMNS = ["dtype", "bits", "outputs", "depth", "rows", "residual", "method", "us", "mlx_us"]
 COLUMNS += ["mlx_over_ours", "over_lower", "over_upper", "of_bytes", "mlx_of_bytes", "of_one_row"]
@@ -57,7 +54,7 @@ class Product:
         elements = self.outputs * self.depth
         return elements * self.bits // 8 + 2 * elements // GROUP * DTYPES[self.dtype].size
 
-    def providers(self) -> dict[str, providers.Calls]:
+    def providers(self) -> dict[str, Calls]:
         """Ours and MLX's, on the same arrays in turn."""
         dtype = DTYPES[self.dtype]
         weight = mx.random.normal((self.outputs, self.depth)).astype(dtype)
@@ -65,7 +62,6 @@ class Product:
         inputs += mx.quantize(weight, GROUP, self.bits)
         if self.residual:
             inputs.append(mx.random.normal((self.rows, self.outputs)).astype(dtype))
-        arrays = providers.copies(inputs, providers.sets_needed(self.weight_bytes, caches=CACHES))
         form = dict(group_size=GROUP, bits=self.bits)
 
         def ours(x, w, scales, biases, *residual):
@@ -76,12 +72,12 @@ class Product:
             y = mx.quantized_matmul(x, w, scales, biases, **form)
             return y + residual[0] if residual else y
 
-        output = self.rows * self.outputs * dtype.size
-        calls = {"ours": ours, "mlx": mlx}
-        return {name: providers.Calls(f, arrays, None, output) for name, f in calls.items()}
+        sizes = dict(weight_bytes=self.weight_bytes)
+        sizes |= dict(output_bytes=self.rows * self.outputs * dtype.size)
+        return products.calls(inputs, {"ours": ours, "mlx": mlx}, **sizes)
 
 
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS, rounds=9)
     add = script.parser.add_argument
     add("--dtypes", default="bfloat16", help="of bfloat16,float16,float32")
@@ -93,17 +89,13 @@ def main() -> int:
     shapes = TINY if script.tiny else SHAPES
     if args.shapes:
         shapes = [tuple(map(int, shape.split("x"))) for shape in args.shapes.split(",")]
-    products = [
+    chosen = [
         Product(dtype, int(bits), *shape, int(rows), args.residual)
         for dtype, bits, shape, rows in itertools.product(
             args.dtypes.split(","), args.bits.split(","), shapes, args.rows.split(",")
         )
     ]
-    copy = device_copy.rate(COPY_BYTES >> 10 if script.tiny else COPY_BYTES, script.say)
-    calls = 4 if script.tiny else CALLS
-    times = kernels.measure(
-        products, Product.providers, lambda p: calls, rounds=args.rounds, say=script.say
-    )
+    copy, times = products.measure(script, chosen, Product.providers, args.rounds)
     numbers = ("rows", "ours µs", "mlx µs", "mlx / ours (quartiles)", "of bytes", "mlx of bytes")
     together = ("of 1 row", "together µs", "mlx / ours (quartiles)", "of bytes", "by")
     found = table(
@@ -131,14 +123,9 @@ def main() -> int:
             *(f"{of_one:.2f}" if of_one else "", f"{each:.2f}", of_each.spread(".3f")),
             *(f"{each / bytes_us:.2f}", ours.method),
         )
-        values = (ours.method, us, mlx_us, ratio.median, *ratio.quartiles, us / bytes_us)
+        values = (ours.method, us, mlx_us, *ratio.figures(), us / bytes_us)
         values += (mlx_us / bytes_us, of_one or "", each, mlx_each)
-        values += (of_each.median, *of_each.quartiles, copy / 1e9, ours.kernels or "")
+        values += (*of_each.figures(), copy / 1e9, ours.kernels or "")
         script.write(*astuple(product), *values, mlx.kernels or "", args.rounds)
     script.console.print(found)
-    script.say(f"{slower} of {len(products)} products are under {SLOWER} of MLX's speed.")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    script.say(f"{slower} of {len(chosen)} products are under {SLOWER} of MLX's speed.")

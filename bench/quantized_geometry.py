@@ -11,17 +11,16 @@ csrc/linear/tiles_plan.cpp. The best of a row, and those within 1 % of it, are m
 from __future__ import annotations
 
 import itertools
-import sys
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 
-from harness import device_copy, kernels
-from harness.providers import Calls
+from harness import products
+from harness.candidates import candidates, marked
 from harness.script import Script
 from harness.tables import table
 from mlx_norms import _ext
-from quantized import CALLS, COPY_BYTES, SHAPES, TINY, Product
+from quantized import SHAPES, TINY, Product
 
-WAYS = BY_PLAN, *_ = (0, 4, 8, 16)  # SIMD-groups
+SIMDS = (4, 8, 16)  # SIMD-groups
 CLOSE = 1.01
 SMALL = ((1024, 4096), (6144, 4096), (28672, 4096))  # k or v; q, k and v; gate and up
 
@@ -29,28 +28,11 @@ COLUMNS = ["dtype", "bits", "outputs", "depth", "rows", "residual", "simds", "us
 COLUMNS += ["of_bytes", "of_best", "together_us", "method"]
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """The calls of a product with a number of SIMD-groups."""
-
-    calls: Calls
-    simds: int
-
-    def prepare(self, count: int) -> list:
-        return self.calls.prepare(count)
-
-    def finish(self, pending: list, *, alone: bool = False) -> None:
-        _ext.set_product_simds(self.simds)
-        self.calls.finish(pending, alone=alone)
-        _ext.set_product_simds(BY_PLAN)
+def of_product(product: Product) -> dict:
+    return candidates(product.providers()["ours"], _ext.set_product_simds, SIMDS)
 
 
-def candidates(product: Product) -> dict[int, Candidate]:
-    calls = product.providers()["ours"]
-    return {way: Candidate(calls, way) for way in WAYS}
-
-
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS, rounds=5)
     add = script.parser.add_argument
     add("--dtypes", default="bfloat16", help="of bfloat16,float16,float32")
@@ -58,7 +40,7 @@ def main() -> int:
     add("--rows", default="1,8,16", help="numbers of rows")
     add("--together", action="store_true", help="of independent calls")
     args = script.begin()
-    products = [
+    chosen = [
         Product(dtype, int(bits), *shape, int(rows), False)
         for dtype, bits, shape, rows in itertools.product(
             args.dtypes.split(","),
@@ -67,17 +49,8 @@ def main() -> int:
             args.rows.split(","),
         )
     ]
-    copy = device_copy.rate(COPY_BYTES >> 10 if script.tiny else COPY_BYTES, script.say)
-    times = kernels.measure(
-        products,
-        candidates,
-        lambda p: 4 if script.tiny else CALLS,
-        rounds=args.rounds,
-        say=script.say,
-    )
-    ways = sorted({way for of in times.values() for way in of} - {BY_PLAN})
-    names = map(str, ways)
-    numbers = ("rows", "plan", *names)
+    copy, times = products.measure(script, chosen, of_product, args.rounds)
+    numbers = ("rows", "plan", *map(str, SIMDS))
     found = table("time over that of the bytes", ("dtype", "bits", "weight"), numbers)
     for product, of in times.items():
         us = {
@@ -85,11 +58,7 @@ def main() -> int:
             for way, time in of.items()
         }
         best, bytes_us = min(us.values()), product.weight_bytes / copy * 1e6
-        texts = []
-        for way in (BY_PLAN, *ways):
-            text = f"{us[way] / bytes_us:.2f}" if way in us else ""
-            close = way in us and us[way] <= CLOSE * best
-            texts.append(f"[bold green]{text}*[/bold green]" if close else text)
+        texts = (marked(f"{us[w] / bytes_us:.2f}", us[w] <= CLOSE * best) for w in us)
         found.add_row(
             *(product.dtype, str(product.bits), f"{product.outputs}×{product.depth}"),
             *(str(product.rows), *texts),
@@ -99,8 +68,3 @@ def main() -> int:
             values = (way, time, time / bytes_us, time / best, together, of[way].method)
             script.write(*astuple(product), *values)
     script.console.print(found)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,6 @@ each round. --device cpu tries the script with tiny shapes.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,9 +16,7 @@ import mlx.core as mx
 
 import mlx_norms
 from harness import beside_stock
-from harness.providers import Calls, copies, make_room, sets_needed
 from harness.script import Script
-from harness.tables import red_if, table
 
 TOKENS = (1, 16, 128, 1024, 4096)
 DTYPE = mx.bfloat16
@@ -80,38 +77,17 @@ CASES = (
 )
 
 
-def measure(script: Script, case: Case, tokens: int, how: str, rounds: int) -> dict:
-    make_room()
-    packed = case.packed(tokens)
-    packed = copies(packed, sets_needed(packed[0].nbytes))
-    calls = {
-        name: Calls(function, packed, output_bytes=packed[0][0].nbytes)
-        for name, function in case.functions().items()
-    }
-    seconds = beside_stock.measure(script, calls, how, rounds)
-    beside_stock.write(script, seconds, case.name, tokens, how)
-    return seconds
-
-
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS, rounds=15)
     args = script.begin()
     cases = [(case, n) for case in CASES for n in ((3,) if script.tiny else TOKENS)]
     for how in ("one", "many"):
         title = f"{how} in an mx.eval: µs (quartiles)"
-        found = table(title, ("norms", "tokens"), (*SIDES, "stock/ours", "apart/ours"))
+        report = beside_stock.Report(script, title, ("norms", "tokens"), SIDES, ("stock", "apart"))
         for case, tokens in script.tracked(cases):
-            seconds = measure(script, case, tokens, how, args.rounds)
-            gains = [seconds[name].over(seconds["ours"]) for name in ("stock", "apart")]
-            found.add_row(
-                case.name,
-                str(tokens),
-                *(seconds[name].spread(".4g", 1e6) for name in SIDES),
-                *(red_if(gain.median < 1, gain.spread(".2f")) for gain in gains),
-            )
-        script.console.print(found)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            packed = case.packed(tokens)
+            calls = beside_stock.calls(packed, case.functions(), packed[0].nbytes)
+            seconds = beside_stock.measure(script, calls, how, args.rounds)
+            labels = (case.name, str(tokens))
+            report.add(labels, seconds, *labels, how, least={"stock": 1, "apart": 1})
+        report.print()

@@ -11,7 +11,6 @@ shapes.
 from __future__ import annotations
 
 import math
-import sys
 
 import mlx.core as mx
 
@@ -67,7 +66,7 @@ def copier(shape: tuple[int, ...], width: int, threads: int):
     return copied
 
 
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS, rounds=5)
     args = script.begin()
     found = table("copies in columns", ("shape", "bytes"), ("threads", "µs", "of a copy"))
@@ -100,8 +99,3 @@ def main() -> int:
             script.write(config.shape, width, threads, us, share, rate / 1e9)
     if not script.tiny:
         script.console.print(found)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

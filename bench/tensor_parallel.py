@@ -68,8 +68,8 @@ def member(script: Script, args: argparse.Namespace, group: mx.distributed.Group
             over_stock, over_patched = (seconds[s].over(its) for s in ("stock", "patched"))
             ratios = (ratio.spread(".3f") for ratio in (over_stock, over_patched))
             found.add_row(name, side, its.spread(".3f", 1e3), *ratios)
-            ms = (1e3 * value for value in (its.median, *its.quartiles))
-            ratios = (over_stock.median, over_patched.median, *over_patched.quartiles)
+            ms = its.figures(1e3)
+            ratios = (over_stock.median, *over_patched.figures())
             script.write(name, side, *ms, *ratios, *about, shapes.num_hidden_layers, args.prompt)
         del model
         mx.clear_cache()
@@ -113,7 +113,3 @@ def main() -> int:
     backend = "ring" if script.tiny else "nccl"
     member(script, args, mx.distributed.init(strict=True, backend=backend))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,7 +10,6 @@ The models are mlx_lm's. --device cpu tries the script with tiny ones.
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable
 
 import mlx.core as mx
@@ -56,7 +55,7 @@ def training(shapes: llama.Shapes, tokens: mx.array, compiled: bool) -> tuple[Ca
     return steps, source
 
 
-def main() -> int:
+def main() -> None:
     script = Script(__doc__, COLUMNS, rounds=21)
     args = script.begin()
     found = table("median (quartiles)", ("step", "side"), ("ms", "stock over it"))
@@ -70,16 +69,11 @@ def main() -> int:
             samples = timing.measure(runs, rounds=args.rounds, count=1)
             for side, each in samples.items():
                 ratio = samples["stock"].over(each)
-                ms = (1e3 * value for value in (each.median, *each.quartiles))
-                ratios = (ratio.median, *ratio.quartiles)
+                ms = each.figures(1e3)
+                ratios = ratio.figures()
                 script.write(model, mode, side, *ms, *ratios, steps[side][1])
                 over = "" if side == "stock" else red_if(ratio.median < 1, ratio.spread(".3f"))
                 found.add_row(f"{model}, {mode}", side, each.spread(".1f", 1e3), over)
             del steps, runs
             mx.clear_cache()
     script.console.print(found)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -120,15 +120,15 @@ class Bench:
         hidden = not self._progress.is_terminal
         tracked = track(configs, what, console=self._progress, disable=hidden)
         for i, config in enumerate(tracked, start=1):
-            if not _output.on_terminal(sys.stderr):
+            if not (sys.stderr and sys.stderr.isatty()):
                 shape = f"{config.rows}x{config.length}"
-                _output.tell(f"{i} of {len(configs)}: {config.op} {shape} {config.dtype}")
+                _tell(f"{i} of {len(configs)}: {config.op} {shape} {config.dtype}")
             yield config
 
     def _tell_estimate(self, measuring: Measuring, configs: list) -> None:
         seconds = sum(measuring.estimate(config, len(self._peers)) for config in configs)
         compiling = ", and what kernels take to compile" * (machine.backend() != "cpu")
-        _output.tell(
+        _tell(
             f"configurations: {len(configs)}, rounds of each: {measuring.rounds}, about "
             f"{seconds:.0f} s in all{compiling}."
         )
@@ -331,6 +331,12 @@ class Bench:
             lines=[line.figures() for line in lines],
         )
         self._plot(model.draw, lines, f"bench {args.model}, {facts['device']}")
+
+
+def _tell(line: str) -> None:
+    """Print a line on progress to the standard error, at once."""
+    if sys.stderr is not None:
+        print(line, file=sys.stderr, flush=True)
 
 
 def _shapes(lines: Iterable) -> str:

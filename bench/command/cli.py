@@ -13,7 +13,7 @@ from harness.configs import DTYPES, LADDER_OPS, OPS
 from mlx_norms._measure import timing
 from mlx_norms.commands import CommandError, _json, _output, _sides, check_environment
 
-from . import grid
+from . import WHAT, grid
 
 _CALLS = (
     "All providers take turns in one run, and are compared with a copy (or, if operations are "
@@ -31,12 +31,6 @@ _MODEL = (
     "Logits are not looked at: compare does that."
 )
 
-WHAT = {
-    "norm": "the norms: rms, layer, with a residual, per head, queries with keys, group, batch",
-    "backward": "their gradients for every input, the forward evaluated before",
-    "ladder": "the kernels of the LayerNorm and the matmul ladder, on a GPU",
-    "model": "a language model of mlx_lm, stock against patched",
-}
 _NORMS = ("norm", "backward")
 
 

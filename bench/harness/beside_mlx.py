@@ -117,7 +117,7 @@ def run(
         )
         us = [time.together.median * 1e6 for time in (ours, *peers)]
         line = [*values(config), ours.method, *us, share, rate / 1e9]
-        line += [n for gain in gains for n in (gain.median, *gain.quartiles)]
+        line += [n for gain in gains for n in gain.figures()]
         line += [time.alone.median * 1e6 if time.alone else "" for time in (ours, *peers)]
         line += [gain.median for gain in alone] or ["", ""]
         line += [time.kernels or "" for time in (ours, *peers)]

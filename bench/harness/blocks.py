@@ -57,12 +57,14 @@ def widen(array: mx.array) -> mx.array:
     return array.astype(mx.float32)
 
 
-def _each_alone(call: Callable) -> timing.Runs:
+def each_alone(call: Callable, *context: Callable) -> timing.Runs:
+    """Calls that are evaluated one by one, perhaps in a context."""
+
     def run(count: int) -> None:
         for _ in range(count):
             mx.eval(call())
 
-    return timing.Runs(run)
+    return timing.Runs(run, *context)
 
 
 def peak(call: Callable) -> float:
@@ -106,7 +108,7 @@ def compare(
         functions |= {(name, True): mx.compile(functions[name, False]) for name in sides}
         calls = {name: partial(function, *arrays) for name, function in functions.items()}
         seconds = timing.measure(
-            {name: _each_alone(call) for name, call in calls.items()}, rounds=rounds
+            {name: each_alone(call) for name, call in calls.items()}, rounds=rounds
         )
         for (name, is_compiled), samples in seconds.items():
             call = calls[name, is_compiled]
@@ -116,8 +118,8 @@ def compare(
                 *(what, name, "yes" if is_compiled else "no", samples.spread(".3f", 1e3)),
                 *(ratio.spread(".3f"), f"{most:.0f}", f"{error:.2e}"),
             )
-            ms = [1e3 * value for value in (samples.median, *samples.quartiles)]
-            over = (ratio.median, *ratio.quartiles)
+            ms = samples.figures(1e3)
+            over = ratio.figures()
             script.write(*named, what, dtype, name, is_compiled, *ms, *over, most, error)
         del truth
     script.console.print(found)

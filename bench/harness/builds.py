@@ -64,7 +64,7 @@ class _Build:
         path = os.pathsep.join([path, *filter(None, [os.environ.get("PYTHONPATH")])])
         # malloc keeps freed pages, so that outputs need no new ones.
         environment = os.environ | conditions.KEEP_MEMORY | {"PYTHONPATH": path}
-        command = [sys.executable, sys.argv[0], "--worker", *options]
+        command = [sys.executable, *sys.argv[:2], "--worker", *options]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self._process = subprocess.Popen(command, env=environment, **pipes)
         self._samples: list[tuple[str, float]] = []

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_map_with_path
 
 import mlx_norms
 
 from .bare_packages import bare_packages
+from .random_weights import randomize
 
 _EPS = 1e-6
-_DEVIATION = 0.02  # of biases, and of the norms' weights from 1
 
 
 @dataclass(frozen=True)
@@ -42,13 +41,7 @@ def build(sizes: Sizes, dtype: mx.Dtype) -> tuple[nn.Module, str]:
         module = importlib.import_module(f"{package}.qwen_transformer_block")
     block = module.QwenTransformerBlock(sizes.length, sizes.heads, sizes.head_length)
 
-    def weight(path: str, like: mx.array) -> mx.array:
-        deviation = like.shape[-1] ** -0.5 if like.ndim == 2 else _DEVIATION
-        values = deviation * mx.random.normal(like.shape)
-        return (1 + values if ".norm_" in path else values).astype(dtype)
-
-    block.update(tree_map_with_path(weight, block.parameters()))
-    mx.eval(block.parameters())
+    randomize(block, dtype)
     return block, f"mflux {importlib.metadata.version('mflux')}"
 
 

@@ -17,12 +17,11 @@ from typing import NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_map_with_path
 
 from . import diffusion
 from .bare_packages import bare_packages
+from .random_weights import randomize
 
-_DEVIATION = 0.02  # of biases, and of the norms' weights from 1
 _TINY_DECODER = dict(dim=16, z_dim=4, dim_mult=[1, 2], num_res_blocks=1, temporal_upsample=[True])
 
 
@@ -81,24 +80,6 @@ def _normal(dtype: mx.Dtype, *shapes: tuple) -> list[mx.array]:
     arrays = [mx.random.normal(shape).astype(dtype) for shape in shapes]
     mx.eval(arrays)
     return arrays
-
-
-def randomize(module: nn.Module, dtype: mx.Dtype, *, float32: tuple[str, ...] = ()) -> None:
-    """Draw all floating parameters; those whose path ends in one of ``float32`` stay float32."""
-
-    def weight(path: str, like: mx.array) -> mx.array:
-        if not mx.issubdtype(like.dtype, mx.floating):
-            return like
-        values = mx.random.normal(like.shape)
-        if mx.all(like == 1).item():
-            values = 1 + _DEVIATION * values
-        else:
-            fan = math.prod(like.shape[1:]) if like.ndim > 1 else 0
-            values *= fan**-0.5 if fan else _DEVIATION
-        return values if path.endswith(float32 or "/") else values.astype(dtype)
-
-    module.update(tree_map_with_path(weight, module.parameters()))
-    mx.eval(module.parameters())
 
 
 def _flux2(tiny: bool, dtype: mx.Dtype, file: str, name: str) -> tuple[nn.Module, int, list]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "bench" / "results"
 Rows = list[dict[str, str]]
 
 
@@ -42,40 +44,44 @@ def markdown(heading: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def main(
-    description: str,
-    page: Path,
-    marks: tuple[str, str],
-    results: list[Path],
-    text: Callable[..., str],
-) -> int:
-    """Runs a script with its command line.
+@dataclass(frozen=True)
+class Part:
+    """A part of a page that shows what is in bench/results.
 
-    Args:
-        description: What the script is for.
-        page: The Markdown file that contains the part.
-        marks: The lines before and after the part.
-        results: CSV files.
+    Attributes:
+        page: The Markdown file, from the repository's root.
+        name: What the marks around the part say.
+        results: Names of files, without their folder and ending.
         text: Returns the part, given a list of rows per file.
-
-    Returns:
-        The exit status: 1 if asked to check and the page differs.
     """
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--write", action="store_true", help=f"write it into {page.name}")
-    ways.add_argument("--check", action="store_true", help=f"compare it with that of {page.name}")
-    args = parser.parse_args()
-    rows = []
-    for path in results:
-        if not path.exists():
-            parser.error(f"there is no {path}: measure it first, as above")
-        with path.open(newline="") as file:
-            rows.append(list(csv.DictReader(file)))
-    names = " and ".join(path.name for path in results)
-    return put(text(*rows), page, marks, names, write=args.write, check=args.check)
+
+    page: str
+    name: str
+    results: tuple[str, ...]
+    text: Callable[..., str]
+
+    @property
+    def marks(self) -> tuple[str, str]:
+        """The lines before and after the part."""
+        return (
+            f"<!-- {self.name}: python bench pages --write -->\n",
+            f"<!-- end of {self.name} -->\n",
+        )
+
+    def made(self) -> str:
+        return self.text(*map(stored, self.results))
+
+    def put(self, *, write: bool = False, check: bool = False) -> int:
+        """As :func:`put`."""
+        return put(
+            self.made(), ROOT / self.page, self.marks, "bench/results", write=write, check=check
+        )
+
+
+def stored(name: str) -> Rows:
+    """The rows of a file of bench/results."""
+    with (RESULTS / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def put(

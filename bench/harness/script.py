@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -15,6 +16,20 @@ from .results import CsvFile
 
 _WIDTH = 160  # when the output is not a terminal
 _Item = TypeVar("_Item")
+
+
+class CommandLine(argparse.ArgumentParser):
+    """That of ``python bench NAME``."""
+
+    def __init__(self, description: str) -> None:
+        super().__init__(
+            prog=" ".join(["python bench", *sys.argv[1:2]]),
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def parse_args(self) -> argparse.Namespace:
+        return super().parse_args(sys.argv[2:])
 
 
 class Script:
@@ -40,9 +55,7 @@ class Script:
         peers: bool = False,
         rounds: int = 0,
     ) -> None:
-        self.parser = parser = argparse.ArgumentParser(
-            description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+        self.parser = parser = CommandLine(description)
         self._columns, self._device, self._file = list(columns), device, None
         if columns:
             parser.add_argument(

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import math
 import sys
 import types
 from collections.abc import Callable
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_map_with_path
 
 import mlx_norms
 
 from .bare_packages import bare_packages
+from .random_weights import randomize
 
 _PACKAGE = "mflux.models.flux.model.flux_vae"
-_DEVIATION = 0.02  # of biases, and of the norms' weights from 1
 # By name: the module and class, and the channels that it is called with.
 BLOCKS = {
     "decoder block": ("decoder", "up_block_3", "UpBlock3", 512),
@@ -36,19 +34,8 @@ def build(name: str, dtype: mx.Dtype, seed: int = 0) -> tuple[nn.Module, str]:
         sys.modules[config.__name__] = config
         module = importlib.import_module(f"{_PACKAGE}.{folder}.{file}")
     block = getattr(module, cls)()
-    key = mx.random.key(seed)
-
-    def weight(path: str, like: mx.array) -> mx.array:
-        nonlocal key
-        key, own = mx.random.split(key)
-        values = mx.random.normal(like.shape, key=own)
-        if like.ndim > 1:
-            return (values / math.sqrt(math.prod(like.shape[1:]))).astype(dtype)
-        is_norm = "norm" in path and path.endswith("weight")
-        return (_DEVIATION * values + is_norm).astype(dtype)
-
-    block.update(tree_map_with_path(weight, block.parameters()))
-    mx.eval(block.parameters())
+    mx.random.seed(seed)
+    randomize(block, dtype)
     return block, f"mflux {importlib.metadata.version('mflux')}"
 
 

@@ -46,10 +46,13 @@ class Samples:
         lower, _, upper = statistics.quantiles(self.values, n=4, method="inclusive")
         return lower, upper
 
+    def figures(self, factor: float = 1.0) -> tuple[float, float, float]:
+        """The median and the quartiles."""
+        return tuple(factor * figure for figure in (self.median, *self.quartiles))
+
     def spread(self, form: str, factor: float = 1.0) -> str:
         """The median, with the quartiles in parentheses."""
-        figures = (self.median, *self.quartiles)
-        return "{} ({} to {})".format(*(format(factor * figure, form) for figure in figures))
+        return "{} ({} to {})".format(*(format(figure, form) for figure in self.figures(factor)))
 
     def over(self, other: Samples) -> Ratio:
         """The ratio of self to ``other``, round by round, for samples of one :func:`measure`."""
@@ -172,6 +175,8 @@ class Runs:
         run: Makes the calls. Its results are freed after the clock has stopped.
         context: The context in which it runs.
         begin: Called before the clock starts.
+        clock: Of the module time: also process_time, of all cores, or thread_time, which waiting
+            for a device does not advance.
     """
 
     most, overlap = 1 << 62, False
@@ -181,15 +186,18 @@ class Runs:
         run: Callable[[int], object],
         context: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
         begin: Callable[[], object] = mx.synchronize,
+        clock: str = "perf_counter",
     ) -> None:
         self._run, self._context, self._begin = run, context, begin
+        self._clock = clock
 
     def seconds(self, count: int) -> float:
         with self._context():
             self._begin()
-            start = time.perf_counter()
+            clock = getattr(time, self._clock)
+            start = clock()
             results = self._run(count)
-            seconds = time.perf_counter() - start
+            seconds = clock() - start
         del results
         return seconds
 

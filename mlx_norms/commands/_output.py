@@ -9,7 +9,6 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from typing import TextIO
 
 from . import CommandError
 
@@ -113,16 +112,6 @@ def line(error: Exception) -> str:
 def short(text: str) -> str:
     """What any library said, in one line."""
     return textwrap.shorten(text, 400)
-
-
-def tell(line: str) -> None:
-    """Print a line on progress to the standard error, at once."""
-    if sys.stderr is not None:
-        print(line, file=sys.stderr, flush=True)
-
-
-def on_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and stream.isatty()
 
 
 def _spell_out(error: UnicodeError) -> tuple[str, int]:

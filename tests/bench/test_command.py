@@ -1,6 +1,6 @@
 """The bench command: what it measures, and what it writes."""
 
-import importlib.util
+import dataclasses
 import io
 import itertools
 import json
@@ -17,7 +17,8 @@ import pytest
 from rich.console import Console
 
 import mlx_norms
-from command import bench, capture, cli, grid, tracing
+import pages
+from command import WHAT, bench, capture, cli, grid, tracing
 from command.cli import main
 from command.model import Line as ModelLine
 from command.model import table as model_table
@@ -243,7 +244,7 @@ class TestPlan:
     def test_it_is_told_in_time(self, monkeypatch):
         """And a line of each configuration before it is measured."""
         log = []
-        monkeypatch.setattr(bench._output, "tell", log.append)
+        monkeypatch.setattr(bench, "_tell", log.append)
         monkeypatch.setattr(measuring.Measuring, "estimate", lambda *arguments: 21.0)
         monkeypatch.setattr(measuring.Measuring, "lines", lambda *a, **o: log.append("lines") or [])
         grid = ["--rows", "3,4", "--lengths", "40", "--dtypes", "float32", "--ops", "rms"]
@@ -883,7 +884,7 @@ class TestProcess:
         command = [sys.executable, *flags, ROOT / "bench", *arguments]
         return subprocess.run(command, capture_output=True, env=os.environ | variables)
 
-    @pytest.mark.parametrize("what", cli.WHAT)
+    @pytest.mark.parametrize("what", WHAT)
     def test_help(self, what):
         """Python's -OO removes docstrings."""
         shown = [self.run(what, "--help", flags=flags) for flags in ([], ["-OO"])]
@@ -896,7 +897,7 @@ class TestProcess:
         done = self.run(*arguments)
         assert done.returncode == status
         names = {line.split()[0] for line in done.stdout.decode().splitlines()}
-        assert {*cli.WHAT, "builds", "gpu_speed"} <= names
+        assert {*WHAT, "builds", "gpu_speed"} <= names
 
     def test_a_script_by_its_name(self):
         done = self.run("builds", "--help")
@@ -950,49 +951,31 @@ class TestProcess:
         assert process.wait() == -signal.SIGPIPE
 
 
-def script(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "bench" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 class TestScripts:
+    def test_each_has_what_python_bench_calls(self):
+        names = [path.stem for path in (ROOT / "bench").glob("[!_]*.py")]
+        code = "import importlib, sys; [importlib.import_module(n).main for n in sys.argv[1:]]"
+        command = [sys.executable, "-P", "-c", code, *names, "pages"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert len(names) > 20 and done.returncode == 0, done.stderr
+
     def test_what_was_measured_is_readable(self):
         """The columns of the GPU scripts are those of the files that are kept."""
         kept = rows_of(ROOT / "bench" / "results" / "h200_speed.csv")[0]
-        command = [sys.executable, "gpu_speed.py", "--device", "cpu", "kernels"]
-        done = subprocess.run(
-            [*command, "--csv", "/dev/stdout"], cwd=ROOT / "bench", capture_output=True, text=True
-        )
+        command = [sys.executable, ROOT / "bench", "gpu_speed", "--device", "cpu", "kernels"]
+        done = subprocess.run([*command, "--csv", "/dev/stdout"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         (heading,) = (line for line in done.stdout.splitlines() if line.startswith("section,"))
         assert heading.split(",") == list(kept)
         assert re.search("^kernels,rms,bf16,16,96,ours,", done.stdout, re.M)
 
-    def test_ladder_tables(self, rungs_anywhere, monkeypatch, tmp_path, capsys):
-        monkeypatch.syspath_prepend(ROOT / "bench")
-        tables = script("ladder_tables")
-        measured, page = tmp_path / "h200_ladder.csv", tmp_path / "ladders.md"
-        monkeypatch.setattr(tables, "RESULTS", measured)
-        monkeypatch.setattr(tables, "PAGE", page)
-        page.write_text(f"before\n{tables.BEGIN}{tables.END}after\n")
-
-        def status(*arguments):
-            monkeypatch.setattr(sys, "argv", ["ladder_tables.py", *arguments])
-            return tables.main()
-
-        with pytest.raises(SystemExit):
-            status("--check")
-        assert "there is no" in capsys.readouterr().err
+    def test_ladder_tables(self, rungs_anywhere, tmp_path, capsys):
+        (part,) = pages.parts()["ladders"]
+        measured = tmp_path / "h200_ladder.csv"
         grid = ["--rows", "2,4,8", "--lengths", "48", "--sizes", "8,16"]
         run(capsys, "ladder", *grid, "--csv", str(measured))
-        assert status("--check") == 1
-        assert status("--write") == 0
-        assert status("--check") == 0
-        text = page.read_text()
-        assert text.startswith("before\n") and text.endswith("after\n")
-        lines = text.splitlines()
+        part = dataclasses.replace(part, results=(measured.with_suffix(""),))
+        lines = part.made().splitlines()
         for rung in (*ladders.LAYER_NORM, *ladders.SGEMM):
             found = [line for line in lines if line.startswith(f"| {rung.name} |")]
             assert any(rung.fixes in line for line in found)

@@ -183,7 +183,7 @@ def test_runs_are_timed_within_their_context(monkeypatch):
 
 def test_a_file_has_facts_beside_figures(monkeypatch, tmp_path, capsys):
     before, file = mx.default_device(), tmp_path / "figures.csv"
-    monkeypatch.setattr(sys, "argv", ["script.py", "--device", "cpu", "--csv", str(file)])
+    monkeypatch.setattr(sys, "argv", ["bench", "script", "--device", "cpu", "--csv", str(file)])
     found = script.Script("What it is.", ["op", "us"])
     try:
         found.begin()

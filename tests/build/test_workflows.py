@@ -123,7 +123,7 @@ def test_figures_of_a_virtual_gpu_say_so(mac, tmp_path, virtual, gpu):
     label = "Measured on a virtual GPU: these are not figures of a Mac.\n"
     assert printed == label * virtual + (
         f"python bench norm --csv build/bench/norm_{gpu}.csv validated=0\n"
-        f"python bench/mac.py --csv build/bench/mac_{gpu}.csv validated=0\n"
-        f"python bench/mac.py --csv build/bench/mac_native_{gpu}.csv validated=0 native\n"
+        f"python bench mac --csv build/bench/mac_{gpu}.csv validated=0\n"
+        f"python bench mac --csv build/bench/mac_native_{gpu}.csv validated=0 native\n"
     )
     assert printed in done.stdout

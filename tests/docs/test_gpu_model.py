@@ -2,18 +2,18 @@
 
 import contextlib
 import csv
-import importlib
 import os
 import sys
-from pathlib import Path
 
 import mlx.core as mx
 import pytest
 
+import gpu_model
+import pages.gains
+import pages.models
 from harness import cupti, llama, models, step_costs
 from mlx_norms._measure.models import logits
 
-BENCH = Path(__file__).parents[2] / "bench"
 ROWS = (1, 3)
 
 
@@ -29,11 +29,6 @@ def on_the_cpu():
 def model():
     mx.random.seed(0)
     return llama.build(llama.TINY, None)[0]
-
-
-def script(name, monkeypatch):
-    monkeypatch.syspath_prepend(BENCH)
-    return importlib.import_module(name)
 
 
 def test_steps_of_several_rows_take_what_follows_each(model):
@@ -116,15 +111,14 @@ def test_there_are_no_kernels_without_a_gpu():
 @pytest.mark.slow
 @pytest.mark.parametrize("traced", [False, True])
 def test_tables_show_what_was_measured(traced, monkeypatch, tmp_path):
-    gpu_model = script("gpu_model", monkeypatch)
     key = ROWS[1], "projections"
     times = {key: step_costs.DeviceTime(1234e-6, 77.0)} if traced else {}
     monkeypatch.setattr(step_costs, "device_times", lambda *given: times)
     monkeypatch.setattr(step_costs.HostTime, "seconds", lambda self, count: 567e-6 * count)
     path = tmp_path / "figures.csv"
-    command = "gpu_model.py --device cpu --rows 1,3 --rounds 1 --steps 2 --prefills 1 --prompt 9"
+    command = "bench gpu_model --device cpu --rows 1,3 --rounds 1 --steps 2 --prefills 1 --prompt 9"
     monkeypatch.setattr(sys, "argv", [*command.split(), "--csv", str(path)])
-    assert gpu_model.main() == 0
+    gpu_model.main()
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(llama.FORMATS) * 3 * 3
@@ -137,20 +131,19 @@ def test_tables_show_what_was_measured(traced, monkeypatch, tmp_path):
         )
         assert (row["products"] == "") == (row["side"] == "stock")
 
-    text = "".join(script("gpu_model_tables", monkeypatch).step_text(rows))
+    text = "".join(pages.models.step_text(rows))
     lines = [line.split(" | ") for line in text.splitlines() if "| 3 |" in line]
     assert [line[2] for line in lines[:3]] == ["stock", "patched", "projections"]
     assert lines[0][5:] == ["567", "", " |"]
     assert lines[2][5:] == (["567", "1234", "77 |"] if traced else ["567", "", " |"])
-    ratios = list(script("gpu_model_tables", monkeypatch).model_lines(rows))
+    ratios = list(pages.models.model_lines(rows))
     assert [line[:2] for line in ratios[:3]] == [
         ["bf16", "prefill"],
         ["bf16", "decode"],
         ["bf16", "decode, 3 rows"],
     ]
-    gains = script("gains", monkeypatch)
     for row in rows:
         if (row["phase"], row["format"]) == ("decode", "4-bit"):
             steps = [other for other in rows if other["phase"] == "decode"]
-            shown = gains.decode(steps, "4-bit", row["side"])
-            assert shown == gains.factor(float(row["stock_over_side"]))
+            shown = pages.gains.decode(steps, "4-bit", row["side"])
+            assert shown == pages.gains.factor(float(row["stock_over_side"]))

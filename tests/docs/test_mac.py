@@ -1,26 +1,20 @@
 """bench/mac.py times calls that compute the same, and each in one launch."""
 
 import csv
-import importlib
 import subprocess
 import sys
 
 import mlx.core as mx
 import pytest
 
+import mac
 from mlx_norms import _ext
 from support.table import assert_close
 from support.variant import ROOT
 
 
 @pytest.fixture
-def mac(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "bench")
-    return importlib.import_module("mac")
-
-
-@pytest.fixture
-def products_of_more_rows(mac):
+def products_of_more_rows():
     _ext.set_product_rows(max(mac.PRODUCT_ROWS))
     yield
     _ext.set_product_rows(0)
@@ -31,9 +25,9 @@ def arrays_in(results):
 
 
 @pytest.mark.usefixtures("backend", "products_of_more_rows")
-def test_sides_agree(mac):
+def test_sides_agree():
     mx.random.seed(0)
-    for row in mac.calls(tiny=True):
+    for row in mac.rows(tiny=True):
         both = [arrays_in(f(*row.arrays)) for f in (row.ours, row.stock)]
         mx.eval(both)
         # MLX's products round weights to 16 bits, and its chains each step.
@@ -43,7 +37,7 @@ def test_sides_agree(mac):
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("products_of_more_rows")
-def test_products_of_more_rows_are_one_launch(mac, launches):
+def test_products_of_more_rows_are_one_launch(launches):
     for row in mac.products(128, 8):
         mx.eval(row.arrays)
         (launch,) = launches(*arrays_in(row.ours(*row.arrays)))
@@ -53,7 +47,7 @@ def test_products_of_more_rows_are_one_launch(mac, launches):
 @pytest.mark.slow
 def test_script(tmp_path):
     file = tmp_path / "mac.csv"
-    command = [sys.executable, "bench/mac.py", "--device", "cpu", "--rounds", "1", "--csv", file]
+    command = [sys.executable, "bench", "mac", "--device", "cpu", "--rounds", "1", "--csv", file]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     with file.open(newline="") as lines:
         rows = list(csv.DictReader(lines))

@@ -1,15 +1,16 @@
-"""bench/projection_exactness.py measures what it says, and bench/projection_table.py shows it."""
+"""bench/projection_exactness.py measures what it says, and bench/pages/projections.py shows it."""
 
-import importlib
+import dataclasses
 import sys
-from pathlib import Path
 
 import mlx.core as mx
 import mlx.nn as nn
 import pytest
 from mlx.utils import tree_flatten
 
-BENCH = Path(__file__).parents[2] / "bench"
+import projection_exactness as exactness
+from pages import projections
+
 SEED = 3
 
 
@@ -20,19 +21,7 @@ def device_is_put_back():
     mx.set_default_device(before)
 
 
-@pytest.fixture
-def exactness(monkeypatch):
-    monkeypatch.syspath_prepend(BENCH)
-    return importlib.import_module("projection_exactness")
-
-
-@pytest.fixture
-def table(monkeypatch):
-    monkeypatch.syspath_prepend(BENCH)
-    return importlib.import_module("projection_table")
-
-
-def test_measures(exactness):
+def test_measures():
     exact = mx.array([[3.0, 4.0], [4.0, 3.0]])
     assert exactness.relative_rms(exact, exact) == 0
     assert exactness.relative_rms(exact.astype(mx.bfloat16) * 1.5, exact) == pytest.approx(0.5)
@@ -41,7 +30,7 @@ def test_measures(exactness):
 
 
 @pytest.mark.parametrize("bits", [None, 4])
-def test_a_widened_model_is_of_the_same_weights(exactness, bits):
+def test_a_widened_model_is_of_the_same_weights(bits):
     def built():
         mx.random.seed(SEED)
         return exactness.llama.build(exactness.llama.TINY, bits)[0]
@@ -58,7 +47,7 @@ def test_a_widened_model_is_of_the_same_weights(exactness, bits):
         assert {a.dtype for _, a in tree_flatten(wide.parameters())} == {mx.float32}
 
 
-def test_widened_layers_keep_their_biases(exactness):
+def test_widened_layers_keep_their_biases():
     layer = nn.QuantizedLinear(64, 32, bias=True)
     layer.bias = mx.arange(32.0)
     model = nn.Sequential(layer)
@@ -68,7 +57,7 @@ def test_widened_layers_keep_their_biases(exactness):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("bits", [None, 4])
-def test_distances(exactness, backend, bits):
+def test_distances(backend, bits):
     """Two projections of each layer and one before the head; both sides are of 16 bits."""
     shapes = exactness.llama.TINY
     found, projections, _ = exactness.distances(shapes, bits, SEED)
@@ -78,17 +67,17 @@ def test_distances(exactness, backend, bits):
     assert (found, projections) == exactness.distances(shapes, bits, SEED)[:2]
 
 
-def test_no_figures_where_there_are_no_projections(exactness, monkeypatch, tmp_path, capsys):
+def test_no_figures_where_there_are_no_projections(monkeypatch, tmp_path, capsys):
     file = tmp_path / "figures.csv"
     arguments = ["--device", "cpu", "--seeds", "1", "--csv", str(file)]
-    monkeypatch.setattr(sys, "argv", ["projection_exactness.py", *arguments])
+    monkeypatch.setattr(sys, "argv", ["bench", "projection_exactness", *arguments])
     monkeypatch.setattr(exactness, "distances", lambda *_: ({}, 0, ""))
     with pytest.raises(SystemExit):
         exactness.main()
     assert "it takes a GPU" in capsys.readouterr().err and not file.exists()
 
 
-def test_table_is_written(exactness, table, monkeypatch, tmp_path):
+def test_table_is_written(monkeypatch, tmp_path):
     """From a CSV of the script, whose models' distances are given here."""
 
     def distances(shapes, bits, seed):
@@ -97,21 +86,16 @@ def test_table_is_written(exactness, table, monkeypatch, tmp_path):
 
     monkeypatch.setattr(exactness, "distances", distances)
     arguments = ["--device", "cpu", "--seeds", "3", "--csv", str(tmp_path / "figures.csv")]
-    monkeypatch.setattr(sys, "argv", ["projection_exactness.py", *arguments])
-    assert exactness.main() == 0
+    monkeypatch.setattr(sys, "argv", ["bench", "projection_exactness", *arguments])
+    exactness.main()
 
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{table.BEGIN}{table.END}after\n")
-    monkeypatch.setattr(table, "RESULTS", tmp_path / "figures.csv")
-    monkeypatch.setattr(table, "PAGE", page)
-
-    def status(argument):
-        monkeypatch.setattr(sys, "argv", ["projection_table.py", argument])
-        return table.main()
-
-    assert status("--check") == 1
-    assert status("--write") == 0
-    assert status("--check") == 0
+    (part,) = projections.PARTS
+    part = dataclasses.replace(part, page=page, results=(tmp_path / "figures",))
+    page.write_text("before\n{}{}after\n".format(*part.marks))
+    assert part.put(check=True) == 1
+    assert part.put(write=True) == 0
+    assert part.put(check=True) == 0
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("after\n")
     formats = exactness.llama.FORMATS

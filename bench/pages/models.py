@@ -1,9 +1,5 @@
 """The tables of models and matmuls on CUDA, from stored measurements.
 
-python bench/gpu_model_tables.py            prints the tables
-python bench/gpu_model_tables.py --check    exits with 1 if the page differs
-python bench/gpu_model_tables.py --write    writes them into docs/performance/models_on_cuda.md
-
 The figures come from gpu_model.py (h200_model.csv), tensor_parallel.py (h200_x2.csv), gemv.py
 (h200_gemv.csv), tools/counts/launches.py (h200_launches.csv) and package_blocks.py
 (h200_package_blocks.csv).
@@ -11,19 +7,10 @@ The figures come from gpu_model.py (h200_model.csv), tensor_parallel.py (h200_x2
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-from harness import page_part
-from harness.page_part import Rows, each, markdown, matching, on_gpu, one, spread
+from harness.page_part import Part, Rows, each, markdown, matching, on_gpu, one, spread
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance" / "models_on_cuda.md"
-NAMES = ("h200_model", "h200_x2", "h200_gemv", "h200_launches", "h200_package_blocks")
-RESULTS = [ROOT / "bench" / "results" / f"{name}.csv" for name in NAMES]
-BEGIN = "<!-- models on CUDA: python bench/gpu_model_tables.py --write -->\n"
-END = "<!-- end of models on CUDA -->\n"
 SIDES = ("stock", "patched", "projections")
 OVER = ("stock_over_side", "ratio_lower", "ratio_upper")
 NEAR = 0.97  # this share of MLX's speed, or more, counts as equally fast
@@ -120,9 +107,11 @@ def gemv_text(rows: Rows) -> str:
     )
 
 
-def main() -> int:
-    return page_part.main(__doc__, PAGE, (BEGIN, END), RESULTS, tables)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+PARTS = [
+    Part(
+        "docs/performance/models_on_cuda.md",
+        "models on CUDA",
+        ("h200_model", "h200_x2", "h200_gemv", "h200_launches", "h200_package_blocks"),
+        tables,
+    )
+]

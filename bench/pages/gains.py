@@ -1,9 +1,5 @@
 """The README's table of what is gained and what is not, from stored measurements.
 
-python bench/gains.py            prints the table
-python bench/gains.py --check    exits with 1 if the README differs
-python bench/gains.py --write    writes it into the README
-
 The figures come from gpu_speed.py (h200_lengths.csv, h200_speed.csv), gpu_calls.py
 (h200_calls.csv), gpu_model.py (h200_model.csv), tensor_parallel.py (h200_x2.csv) and cpu_copy.py
 (cpu_copy.csv).
@@ -11,18 +7,7 @@ The figures come from gpu_speed.py (h200_lengths.csv, h200_speed.csv), gpu_calls
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-from harness import page_part
-from harness.page_part import Rows, each, matching, one
-
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "README.md"
-NAMES = ("h200_lengths", "h200_speed", "h200_calls", "h200_model", "h200_x2", "cpu_copy")
-RESULTS = [ROOT / "bench" / "results" / f"{name}.csv" for name in NAMES]
-BEGIN = "<!-- gains: python bench/gains.py --write -->\n"
-END = "<!-- end of gains -->\n"
+from harness.page_part import Part, Rows, each, markdown, matching, one
 
 FAST, TWO_STEPS, STOCK = "`mx.fast`", "add, `mx.fast`", "stock mlx_lm"
 PROJECTED = "projections"
@@ -57,7 +42,7 @@ def table(lengths: Rows, speed: Rows, calls: Rows, model: Rows, pair: Rows, cpu:
         ("rms norm", on_cpu, FAST, cpu_ratio(cpu, "bfloat16")),
     ]
     heading = ("what, bfloat16 unless named", "where", "peer", "times as fast")
-    return page_part.markdown(heading, lines)
+    return markdown(heading, lines)
 
 
 def kernel_ratio(rows: Rows, /, **values: str) -> str:
@@ -80,9 +65,11 @@ def factor(ratio: float) -> str:
     return f"{ratio:.1f}" if ratio >= 1.995 else f"{ratio:.2f}"
 
 
-def main() -> int:
-    return page_part.main(__doc__, PAGE, (BEGIN, END), RESULTS, table)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+PARTS = [
+    Part(
+        "README.md",
+        "gains",
+        ("h200_lengths", "h200_speed", "h200_calls", "h200_model", "h200_x2", "cpu_copy"),
+        table,
+    )
+]

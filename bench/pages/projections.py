@@ -1,24 +1,11 @@
 """The table of what projections cost in exactness, from the results of projection_exactness.py.
 
-python bench/projection_exactness.py --csv bench/results/h200_projection_exactness.csv    measures
-python bench/projection_table.py            prints the table
-python bench/projection_table.py --check    exits with 1 if the page differs
-python bench/projection_table.py --write    writes it into docs/norm_and_projection.md
+python bench projection_exactness --csv bench/results/h200_projection_exactness.csv
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-from harness import page_part
-from harness.page_part import Rows, each, matching, on_gpu, one, spread
-
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "norm_and_projection.md"
-RESULTS = ROOT / "bench" / "results" / "h200_projection_exactness.csv"
-BEGIN = "<!-- projection exactness: python bench/projection_table.py --write -->\n"
-END = "<!-- end of projection exactness -->\n"
+from harness.page_part import Part, Rows, each, markdown, matching, on_gpu, one, spread
 
 MEASURES = {
     "relative rms": "relative RMS distance from float32",
@@ -36,7 +23,7 @@ def table(rows: Rows) -> str:
         ratio = spread(sides[1], ("over_stock", "ratio_lower", "ratio_upper"), ".3g")
         lines.append([kind, MEASURES[measure], *figures, ratio])
     heading = ("weights", "decode logits", "stock", "projections", "projections / stock")
-    return _about(rows[0]) + page_part.markdown(heading, lines)
+    return _about(rows[0]) + markdown(heading, lines)
 
 
 def _about(row: dict[str, str]) -> str:
@@ -49,9 +36,8 @@ def _about(row: dict[str, str]) -> str:
     )
 
 
-def main() -> int:
-    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS], table)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+PARTS = [
+    Part(
+        "docs/norm_and_projection.md", "projection exactness", ("h200_projection_exactness",), table
+    )
+]

@@ -1,25 +1,13 @@
 """The table of group, instance and batch norms on the CPU, from group_norm_cpu.py's results.
 
-python bench/group_norm_cpu.py --csv bench/results/cpu_group_norm.csv    measures
-python bench/group_norm_cpu_table.py            prints the table
-python bench/group_norm_cpu_table.py --check    exits with 1 if the page differs
-python bench/group_norm_cpu_table.py --write    writes it into docs/performance/on_the_cpu.md
+python bench group_norm_cpu --csv bench/results/cpu_group_norm.csv
 """
 
 from __future__ import annotations
 
 import statistics
-import sys
-from pathlib import Path
 
-from harness import page_part
-from harness.page_part import Rows, each, markdown, matching
-
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance" / "on_the_cpu.md"
-RESULTS = ROOT / "bench" / "results" / "cpu_group_norm.csv"
-BEGIN = "<!-- group norms on the CPU: python bench/group_norm_cpu_table.py --write -->\n"
-END = "<!-- end of group norms on the CPU -->\n"
+from harness.page_part import Part, Rows, each, markdown, matching
 
 NAMES = {
     "group": "`group_norm`",
@@ -72,9 +60,6 @@ def _about(rows: Rows) -> str:
     )
 
 
-def main() -> int:
-    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS], table)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+PARTS = [
+    Part("docs/performance/on_the_cpu.md", "group norms on the CPU", ("cpu_group_norm",), table)
+]

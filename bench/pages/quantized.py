@@ -1,26 +1,12 @@
 """The table of quantized products on CUDA, from the results of quantized.py.
 
-python bench/quantized.py --csv bench/results/h200_quantized.csv    measures
-                           --dtypes float16 --csv bench/results/h200_quantized_float16.csv
-python bench/quantized_table.py            prints the table
-python bench/quantized_table.py --check    exits with 1 if the page differs
-python bench/quantized_table.py --write    writes it into docs/norm_and_projection.md
+python bench quantized --csv bench/results/h200_quantized.csv
+python bench quantized --dtypes float16 --csv bench/results/h200_quantized_float16.csv
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-from harness import page_part
-from harness.page_part import Rows, each, markdown, matching, on_gpu, one
-
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "norm_and_projection.md"
-RESULTS = ROOT / "bench" / "results" / "h200_quantized.csv"
-FLOAT16 = RESULTS.with_name("h200_quantized_float16.csv")
-BEGIN = "<!-- quantized products: python bench/quantized_table.py --write -->\n"
-END = "<!-- end of quantized products -->\n"
+from harness.page_part import Part, Rows, each, markdown, matching, on_gpu, one
 
 SHOWN = ("1", "4", "8", "16")  # rows
 FEW = 8  # rows, which share the matrix units' work
@@ -82,9 +68,11 @@ def _about(rows: Rows) -> str:
     )
 
 
-def main() -> int:
-    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS, FLOAT16], table)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+PARTS = [
+    Part(
+        "docs/norm_and_projection.md",
+        "quantized products",
+        ("h200_quantized", "h200_quantized_float16"),
+        table,
+    )
+]

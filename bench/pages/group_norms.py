@@ -1,26 +1,13 @@
 """The table of group, instance and batch norms and norms over axis 1, from group_norm.py's results.
 
-python bench/group_norm.py --csv bench/results/h200_group_norm.csv    measures
-python bench/group_norm_table.py            prints the table
-python bench/group_norm_table.py --check    exits with 1 if the page differs
-python bench/group_norm_table.py --write    writes it into docs/performance/group_norms_on_cuda.md
+python bench group_norm --csv bench/results/h200_group_norm.csv
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-from harness import page_part
 from harness.beside_mlx import GAINS, LARGE, SLOWER, gains
 from harness.images import HELD, OPS
-from harness.page_part import Rows, each, markdown, matching, on_gpu
-
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance" / "group_norms_on_cuda.md"
-RESULTS = ROOT / "bench" / "results" / "h200_group_norm.csv"
-BEGIN = "<!-- group norms on CUDA: python bench/group_norm_table.py --write -->\n"
-END = "<!-- end of group norms on CUDA -->\n"
+from harness.page_part import Part, Rows, each, markdown, matching, on_gpu
 
 NAMES = {
     "group": "`group_norm`",
@@ -85,9 +72,11 @@ def _about(rows: Rows) -> str:
     )
 
 
-def main() -> int:
-    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS], table)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+PARTS = [
+    Part(
+        "docs/performance/group_norms_on_cuda.md",
+        "group norms on CUDA",
+        ("h200_group_norm",),
+        table,
+    )
+]

@@ -1,25 +1,12 @@
 """The table of norms with what models write around them, from the results of chains.py.
 
-python bench/chains.py --csv bench/results/h200_chains.csv    measures
-python bench/chains_table.py            prints the table
-python bench/chains_table.py --check    exits with 1 if the page differs
-python bench/chains_table.py --write    writes it into docs/performance/chains_on_cuda.md
+python bench chains --csv bench/results/h200_chains.csv
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-from harness import page_part
 from harness.beside_mlx import SLOWER, gains
-from harness.page_part import Rows, each, markdown, matching, on_gpu, one
-
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance" / "chains_on_cuda.md"
-RESULTS = ROOT / "bench" / "results" / "h200_chains.csv"
-BEGIN = "<!-- chains on CUDA: python bench/chains_table.py --write -->\n"
-END = "<!-- end of chains on CUDA -->\n"
+from harness.page_part import Part, Rows, each, markdown, matching, on_gpu, one
 
 OPS = {
     "ada": "`layer_norm`, scale and shift",
@@ -69,9 +56,4 @@ def _about(rows: Rows) -> str:
     )
 
 
-def main() -> int:
-    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS], table)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+PARTS = [Part("docs/performance/chains_on_cuda.md", "chains on CUDA", ("h200_chains",), table)]

@@ -1,44 +1,33 @@
 """The tables of the two ladders on a GPU in docs/ladders.md, from what the bench measured there.
 
-python bench ladder --csv bench/results/h200_ladder.csv    measures
-python bench/ladder_tables.py            prints the tables
-python bench/ladder_tables.py --check    exits with 1 if the page differs
-python bench/ladder_tables.py --write    writes them into the page
+python bench ladder --csv bench/results/h200_ladder.csv
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-from harness import page_part
+from harness.page_part import Part, Rows, markdown, on_gpu
 from mlx_norms import ladders
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "ladders.md"
-RESULTS = ROOT / "bench" / "results" / "h200_ladder.csv"
-BEGIN = "<!-- ladders on a GPU: python bench/ladder_tables.py --write -->\n"
-END = "<!-- end of ladders on a GPU -->\n"
 NOISE = 1.02  # two runs of the same rung differ by less
 # The number of shapes of each ladder, the largest ones. A smaller layer norm is done before memory
 # for its result is found, so its calls would measure that.
 SHAPES = {"layer": 1, "sgemm": 2}
 
 
-def tables(rows: page_part.Rows) -> str:
+def tables(rows: Rows) -> str:
     """Both ladders in Markdown, each at its largest shapes."""
     parts = [_about(rows[0])]
     for op, ladder in (("layer", ladders.LAYER_NORM), ("sgemm", ladders.SGEMM)):
         of_op = [row for row in rows if row["op"] == op and row["dtype"] == "float32"]
         if not of_op:
-            raise SystemExit(f"{RESULTS.name} has no rows of {op} in float32.")
+            raise SystemExit(f"h200_ladder.csv has no rows of {op} in float32.")
         parts.append(_table(of_op, ladder))
     return "\n".join(parts)
 
 
 def _about(row: dict[str, str]) -> str:
     return (
-        f"{page_part.on_gpu(row)}, float32, the device's time of "
+        f"{on_gpu(row)}, float32, the device's time of "
         f"independent calls (medians); a copy moves {float(row['copy_gbps']):.0f} GB/s, and MLX's "
         'own matmul is the peak. "x" is the time of the rung before over this one\'s, and "calls" '
         "how many a sample has, which run at once as far as they find room: one call of naive "
@@ -47,7 +36,7 @@ def _about(row: dict[str, str]) -> str:
     )
 
 
-def _table(rows: page_part.Rows, ladder: tuple[ladders.Rung, ...]) -> str:
+def _table(rows: Rows, ladder: tuple[ladders.Rung, ...]) -> str:
     products = rows[0]["op"] == "sgemm"
     shapes = sorted({(int(row["rows"]), int(row["length"])) for row in rows})
     shapes = shapes[-SHAPES[rows[0]["op"]] :]
@@ -64,7 +53,7 @@ def _table(rows: page_part.Rows, ladder: tuple[ladders.Rung, ...]) -> str:
         for count, _ in shapes:
             cells += _cells(found, name, _before(list(fixes), name), count, products)
         lines.append([last.get(name, name), *cells, fixes.get(name, "")])
-    table = page_part.markdown([*heading, "what it fixes"], lines)
+    table = markdown([*heading, "what it fixes"], lines)
     return table + _losers(found, list(fixes), shapes)
 
 
@@ -90,9 +79,4 @@ def _cells(found: dict, name: str, before: str | None, count: int, products: boo
     return [digits, f"{float(share):.1%}", ratio, row["calls"]]
 
 
-def main() -> int:
-    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS], tables)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+PARTS = [Part("docs/ladders.md", "ladders on a GPU", ("h200_ladder",), tables)]

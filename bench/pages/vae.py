@@ -1,24 +1,11 @@
-"""The table of blocks of an image decoder, from vae_block.py's results.
+"""The table of blocks of an image decoder, from image_blocks.py's results.
 
-python bench/vae_block.py --csv bench/results/h200_vae_block.csv    measures
-python bench/vae_table.py            prints the table
-python bench/vae_table.py --check    exits with 1 if the page differs
-python bench/vae_table.py --write    writes it into docs/performance/group_norms_on_cuda.md
+python bench image_blocks --blocks "decoder block,UNet block" --csv bench/results/h200_vae_block.csv
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-from harness import page_part
-from harness.page_part import Rows, each, markdown, on_gpu, one, spread
-
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance" / "group_norms_on_cuda.md"
-RESULTS = ROOT / "bench" / "results" / "h200_vae_block.csv"
-BEGIN = "<!-- an image decoder on CUDA: python bench/vae_table.py --write -->\n"
-END = "<!-- end of an image decoder on CUDA -->\n"
+from harness.page_part import Part, Rows, each, markdown, on_gpu, one, spread
 
 
 def table(rows: Rows) -> str:
@@ -40,9 +27,11 @@ def table(rows: Rows) -> str:
     return about + markdown(heading, lines)
 
 
-def main() -> int:
-    return page_part.main(__doc__, PAGE, (BEGIN, END), [RESULTS], table)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+PARTS = [
+    Part(
+        "docs/performance/group_norms_on_cuda.md",
+        "an image decoder on CUDA",
+        ("h200_vae_block",),
+        table,
+    )
+]

@@ -1,36 +1,21 @@
 """The tables of the norms on the CPU, from what cpu_copy.py measured.
 
-python bench/cpu_copy.py --csv bench/results/cpu_copy.csv    measures
-python bench/cpu_copy.py --default-malloc --csv bench/results/cpu_copy_default_malloc.csv
-python bench/cpu_copy.py --only images --csv bench/results/cpu_copy_images.csv
-python bench/cpu_copy.py --only around --csv bench/results/cpu_copy_around.csv
-python bench/cpu_tables.py            prints the table
-python bench/cpu_tables.py --check    exits with 1 if the page differs
-python bench/cpu_tables.py --write    writes it into docs/performance/on_the_cpu.md
+python bench cpu_copy --csv bench/results/cpu_copy.csv
+python bench cpu_copy --default-malloc --csv bench/results/cpu_copy_default_malloc.csv
+python bench cpu_copy --only images --csv bench/results/cpu_copy_images.csv
+python bench cpu_copy --only around --csv bench/results/cpu_copy_around.csv
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-from harness import page_part
-
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance" / "on_the_cpu.md"
-RESULTS = ROOT / "bench" / "results" / "cpu_copy.csv"
-DEFAULT_MALLOC = ROOT / "bench" / "results" / "cpu_copy_default_malloc.csv"
-IMAGES = ROOT / "bench" / "results" / "cpu_copy_images.csv"
-AROUND = ROOT / "bench" / "results" / "cpu_copy_around.csv"
-BEGIN = "<!-- norms on the CPU: python bench/cpu_tables.py --write -->\n"
-END = "<!-- end of norms on the CPU -->\n"
+from harness.page_part import Part, Rows, each, markdown, matching, one, spread
 
 
 def tables(
-    rows: page_part.Rows,
-    default_malloc: page_part.Rows,
-    images: page_part.Rows,
-    around: page_part.Rows,
+    rows: Rows,
+    default_malloc: Rows,
+    images: Rows,
+    around: Rows,
 ) -> str:
     of_images = by_op(
         images,
@@ -49,22 +34,22 @@ def tables(
     return f"{table(rows, default_malloc)}\n{of_images}\n{of_chains}"
 
 
-def by_op(rows: page_part.Rows, about: str, peer: str) -> str:
+def by_op(rows: Rows, about: str, peer: str) -> str:
     """Medians with quartiles in Markdown, below what they are: a line per op and dtype."""
     lines = []
-    for op, dtype in page_part.each(rows, "op", "dtype"):
-        of_op = page_part.matching(rows, op=op, dtype=dtype)
+    for op, dtype in each(rows, "op", "dtype"):
+        of_op = matching(rows, op=op, dtype=dtype)
         figures = ("median", "lower_quartile", "upper_quartile")
         cells = [
-            page_part.spread(page_part.one(of_op, ratio=ratio), figures, form)
+            spread(one(of_op, ratio=ratio), figures, form)
             for ratio, form in (("ours/copy", ".2f"), ("mx.fast/ours", ".1f"))
         ]
         lines.append([op, dtype, *cells])
     heading = ["op", "dtype", "over a copy", peer]
-    return f"{_machine(rows[0])}: {about}\n\n{page_part.markdown(heading, lines)}"
+    return f"{_machine(rows[0])}: {about}\n\n{markdown(heading, lines)}"
 
 
-def table(rows: page_part.Rows, default_malloc: page_part.Rows) -> str:
+def table(rows: Rows, default_malloc: Rows) -> str:
     """Medians in Markdown: a line per op and dtype, columns per shape."""
     found = {(key(row), row["ratio"]): row["median"] for row in rows}
     found |= {(key(row), "default malloc"): row["median"] for row in default_malloc if ours(row)}
@@ -87,7 +72,7 @@ def table(rows: page_part.Rows, default_malloc: page_part.Rows) -> str:
             for ratio in columns.values()
         ]
         lines.append([op, dtype, *cells])
-    return _about(rows[0]) + page_part.markdown(heading, lines)
+    return _about(rows[0]) + markdown(heading, lines)
 
 
 def key(row: dict[str, str]) -> tuple[str, ...]:
@@ -118,11 +103,11 @@ def _text(ratio: str | None) -> str:
     return f"{float(ratio):.0f}" if float(ratio) >= 10 else f"{float(ratio):.2f}"
 
 
-def main() -> int:
-    return page_part.main(
-        __doc__, PAGE, (BEGIN, END), [RESULTS, DEFAULT_MALLOC, IMAGES, AROUND], tables
+PARTS = [
+    Part(
+        "docs/performance/on_the_cpu.md",
+        "norms on the CPU",
+        ("cpu_copy", "cpu_copy_default_malloc", "cpu_copy_images", "cpu_copy_around"),
+        tables,
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+]

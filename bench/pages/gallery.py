@@ -1,31 +1,13 @@
-"""The gains in the gallery, one for each thing that a model writes, from stored measurements.
-
-python bench/gallery.py            prints them
-python bench/gallery.py --check    exits with 1 if docs/gallery.md differs
-python bench/gallery.py --write    writes them into docs/gallery.md
+"""The gains in the gallery, one for each thing that a model writes.
 
 The figures come from the files that the other tables show, each with its condition.
 """
 
 from __future__ import annotations
 
-import csv
-import sys
-from collections.abc import Iterator
-from pathlib import Path
+from harness.page_part import Part, Rows, on_gpu, one, stored
 
-from harness import page_part
-from harness.page_part import Rows, on_gpu, one
-
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "gallery.md"
-RESULTS = ROOT / "bench" / "results"
 CALLS = ("many", "one")
-
-
-def stored(name: str) -> Rows:
-    with (RESULTS / f"{name}.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def times(ratio: str | float) -> str:
@@ -127,55 +109,30 @@ def several() -> str:
     )
 
 
-def gains() -> Iterator[tuple[str, str]]:
-    """The gain of each section, by its name in the page."""
-    ops, fast = "MLX's chain of ops", "`mx.fast`"
-    yield "adaLN", f"{chain('ada', 16384, 3072)} {chain('ada', 32, 3072)}"
-    yield "gated residual", f"{chain('add_ada', 16384, 3072)}"
-    yield "residual", f"{kernel('add+rms', 'an add and `mx.fast`')} {decoding('patched')}"
-    yield (
-        "layer norm",
-        f"{kernel('layer', fast)} {on_the_cpu('cpu_copy', 'layer', 512, 4096, fast)}",
-    )
-    yield "rms norm", f"{kernel('rms', fast)} {on_the_cpu('cpu_copy', 'rms', 512, 4096, fast)}"
-    yield (
-        "layer scale",
-        on_the_cpu("cpu_copy_around", "add+factor+rms", 4096, 3072, ops),
-    )
-    yield "two norms", chain("norm_add_norm", 8192, 4096)
-    yield "gate", chain("gated_rms", 8192, 4096)
-    yield "groups", on_the_cpu("cpu_copy_around", "groups", 4096, 3072, ops)
-    yield "several norms", several()
-    yield "ropes", ropes()
-    yield "group norm", f"{images('group_pytorch_silu')} In MLX's order: {images('group_silu')}"
-    yield "instance norm", images("instance")
-    yield "batch norm", images("batch_training")
-    yield "channels first", images("layer_axis1")
-    yield "l2 norm", on_the_cpu("cpu_copy_around", "l2", 4096, 3072, ops)
-    yield "projections", decoding("projections")
-    yield "quantized product", product()
-
-
-def marks(name: str) -> tuple[str, str]:
-    return (
-        f"<!-- gain of {name}: python bench/gallery.py --write -->\n",
-        f"<!-- end of {name} -->\n",
-    )
-
-
-def main() -> int:
-    given = sys.argv[1:]
-    if given not in ([], ["--check"], ["--write"]):
-        print(__doc__)
-        return 2
-    write, check = given == ["--write"], given == ["--check"]
-    return max(
-        page_part.put(
-            f"**Gain:** {gain}\n", PAGE, marks(name), "bench/results", write=write, check=check
-        )
-        for name, gain in gains()
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+OPS, FAST = "MLX's chain of ops", "`mx.fast`"
+GAINS = {
+    "adaLN": lambda: f"{chain('ada', 16384, 3072)} {chain('ada', 32, 3072)}",
+    "gated residual": lambda: f"{chain('add_ada', 16384, 3072)}",
+    "residual": lambda: f"{kernel('add+rms', 'an add and `mx.fast`')} {decoding('patched')}",
+    "layer norm": lambda: (
+        f"{kernel('layer', FAST)} {on_the_cpu('cpu_copy', 'layer', 512, 4096, FAST)}"
+    ),
+    "rms norm": lambda: f"{kernel('rms', FAST)} {on_the_cpu('cpu_copy', 'rms', 512, 4096, FAST)}",
+    "layer scale": lambda: on_the_cpu("cpu_copy_around", "add+factor+rms", 4096, 3072, OPS),
+    "two norms": lambda: chain("norm_add_norm", 8192, 4096),
+    "gate": lambda: chain("gated_rms", 8192, 4096),
+    "groups": lambda: on_the_cpu("cpu_copy_around", "groups", 4096, 3072, OPS),
+    "several norms": several,
+    "ropes": ropes,
+    "group norm": lambda: f"{images('group_pytorch_silu')} In MLX's order: {images('group_silu')}",
+    "instance norm": lambda: images("instance"),
+    "batch norm": lambda: images("batch_training"),
+    "channels first": lambda: images("layer_axis1"),
+    "l2 norm": lambda: on_the_cpu("cpu_copy_around", "l2", 4096, 3072, OPS),
+    "projections": lambda: decoding("projections"),
+    "quantized product": product,
+}
+PARTS = [
+    Part("docs/gallery.md", f"gain of {name}", (), lambda gain=gain: f"**Gain:** {gain()}\n")
+    for name, gain in GAINS.items()
+]

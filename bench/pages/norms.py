@@ -1,28 +1,15 @@
 """The tables of the norms on CUDA, from stored measurements.
 
-python bench/gpu_tables.py            prints the tables
-python bench/gpu_tables.py --check    exits with 1 if the page differs
-python bench/gpu_tables.py --write    writes them into docs/performance/norms_on_cuda.md
-
 The figures come from gpu_speed.py (h200_lengths.csv, h200_speed.csv), gpu_calls.py
 (h200_calls.csv) and outputs_at_once.py (h200_outputs.csv).
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-from harness import page_part
-from harness.page_part import Rows, each, markdown, matching, on_gpu, one, spread
+from harness.page_part import Part, Rows, each, markdown, matching, on_gpu, one, spread
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance" / "norms_on_cuda.md"
-NAMES = ("lengths", "speed", "calls", "outputs")
-RESULTS = [ROOT / "bench" / "results" / f"h200_{name}.csv" for name in NAMES]
-BEGIN = "<!-- norms on CUDA: python bench/gpu_tables.py --write -->\n"
-END = "<!-- end of norms on CUDA -->\n"
 SLOW = 1.1  # configs that take more than this many times a peer's time through mx.eval are listed
 
 
@@ -120,9 +107,11 @@ def outputs_at_once(rows: Rows) -> str:
     )
 
 
-def main() -> int:
-    return page_part.main(__doc__, PAGE, (BEGIN, END), RESULTS, tables)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+PARTS = [
+    Part(
+        "docs/performance/norms_on_cuda.md",
+        "norms on CUDA",
+        ("h200_lengths", "h200_speed", "h200_calls", "h200_outputs"),
+        tables,
+    )
+]

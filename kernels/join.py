@@ -89,13 +89,14 @@ def numbered(text: str, constants: dict[str, int]) -> str:
 
 
 def read(path: Path, root: Path, compiler: str, macros: Sequence[str] = ()) -> Tokens:
-    """A file of a library, preprocessed, with the numbers that the library's text has.
+    """A file, preprocessed, with the numbers that the text of its library has, or else its own.
 
     Raises:
         SourceError: If it cannot be read.
     """
     text = preprocess(path, root, compiler, macros)
-    (files,) = (files for files in libraries(cuda=True, root=root).values() if path in files)
+    of_libraries = libraries(cuda=True, root=root).values()
+    files = next((files for files in of_libraries if path in files), [path])
     return Tokens(numbered(text, constants(files, root)), path.name)
 
 

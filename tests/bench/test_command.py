@@ -29,7 +29,7 @@ from mlx_norms import ladders
 from mlx_norms._measure import host_memory, machine, timing
 from support.bench_case import CACHE, GRID, PNG, rows_of, run
 from support.terminal import Terminal
-from support.variant import ROOT
+from support.variant import ROOT, environment
 
 pytestmark = pytest.mark.usefixtures("small_machine")
 
@@ -861,7 +861,9 @@ class TestArguments:
             "import sys; sys.modules.update(dict.fromkeys(['rich', 'matplotlib', 'torch']))\n"
             "from command.cli import main; main(['ladder', '--help'])"
         )
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, env=environment()
+        )
         assert done.returncode == 0, done.stderr
         for option in ("--hot", "--trace", "--capture", "--peers", "--sizes", "metal-sim"):
             assert option in done.stdout
@@ -956,7 +958,7 @@ class TestScripts:
         names = [path.stem for path in (ROOT / "bench").glob("[!_]*.py")]
         code = "import importlib, sys; [importlib.import_module(n).main for n in sys.argv[1:]]"
         command = [sys.executable, "-P", "-c", code, *names, "pages"]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment())
         assert len(names) > 20 and done.returncode == 0, done.stderr
 
     def test_what_was_measured_is_readable(self):

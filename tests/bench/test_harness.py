@@ -10,7 +10,7 @@ import pytest
 
 from harness import builds, cupti, kernels, providers, script
 from mlx_norms._measure import timing
-from support.variant import ROOT
+from support.variant import ROOT, environment
 
 HARNESS = ROOT / "bench" / "harness"
 MEASURE = ROOT / "mlx_norms" / "_measure"
@@ -62,7 +62,8 @@ def test_commands_that_need_no_extra(module, arguments):
         f"import sys; sys.modules.update(dict.fromkeys({sorted(EXTRAS)}))\n"
         f"from {module} import main; sys.exit(main({arguments}))"
     )
-    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True)
+    command = [sys.executable, "-c", line]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment())
     assert done.returncode == 0, done.stderr
 
 

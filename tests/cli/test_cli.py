@@ -142,7 +142,7 @@ class TestJson:
         typed = r"[-+]?\d*\.?\d+|true|false|yes|no|none|null"
         assert [text for text in texts if re.fullmatch(typed, text, re.IGNORECASE)] == []
         (one,) = (each for each in document["kernels"] if each["name"].startswith("norm_4_1_"))
-        assert one["function_constants"]["simds_per_row"] == 0
+        assert isinstance(one["function_constants"]["simds_per_row"], int)
 
     def test_nothing_else_is_on_the_standard_output(self, monkeypatch, capsys):
         def command(args):

@@ -180,7 +180,8 @@ def _kernel_flags(compiler: str, checked: bool) -> list[str]:
         # One rounding an operation on half.
         flags += ["-Xclang", "-ffloat16-excess-precision=none"]
     else:
-        flags += ["-fexcess-precision=16"]
+        # Unique symbols are one variable for all libraries: each would have the others' constants.
+        flags += ["-fexcess-precision=16", "-fno-gnu-unique"]
     flags += _processor_flags()
     if not checked:
         return [*flags, "-O2"]

@@ -540,6 +540,19 @@ def test_compilers_agree():
     assert len(outputs) == 1
 
 
+def test_libraries_have_constants_of_their_own(cxx):
+    source = """
+    constant int {of} [[function_constant(0)]];
+    constant int twice = 2 * {of};
+    kernel void k(device int* y) {{ y[0] = twice; }}
+    """
+    libraries = [library(source.format(of=of), 0, cxx) for of in ("first", "second")]
+    for number, lib in enumerate(libraries):
+        y = np.zeros(1, np.int32)
+        lib.launch("k", {"y": y}, groups=1, group=1, constants={0: 21 + number})
+        assert y[0] == 2 * (21 + number)
+
+
 def test_file_with_includes_and_macros(tmp_path, cxx):
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "add.h").write_text("inline float add(float a) { return a + STEP; }\n")

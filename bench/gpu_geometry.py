@@ -34,21 +34,22 @@ COLUMNS = ["kernel", "op", "item_size", "length", "rows", "vectors", "gbps", "of
 COLUMNS += ["method"]
 
 
-def instantiated(kernel: str) -> dict[int, set[int]]:
-    """The numbers of vectors per thread that a kernel is instantiated for, by vector size."""
-    text = next(KERNELS.rglob(f"{kernel}.metal")).read_text()
+def instantiated(backward: bool) -> dict[int, set[int]]:
+    """The numbers of vectors per thread that there are instances for, by vector size."""
+    name = f"FOR_{'BACKWARD' if backward else 'FORWARD'}_ON_CUDA"
+    text = (KERNELS / "common" / "row_instances.h").read_text()
+    body = text.split(f"#define {name}(OF)")[1].split("#define")[0]
     found: dict[int, set[int]] = {}
-    pattern = rf"^INSTANTIATE_{kernel.upper()}\((\d+), (\d+)[,)]"
-    for width, vectors in re.findall(pattern, text, re.M):
+    for width, vectors in re.findall(r"OF\((\d+), (\d+), ", body):
         found.setdefault(int(width), set()).add(int(vectors))
     return found
 
 
-def of_config(kernel: str, config: Config) -> dict:
+def of_config(config: Config) -> dict:
     """The candidates that have no more vectors per thread than a row has."""
     width = VECTOR_BYTES // MLX_DTYPES[config.dtype].size
     row_vectors = -(-config.length // width)
-    different = [v for v in sorted(instantiated(kernel)[width]) if v <= row_vectors]
+    different = [v for v in sorted(instantiated(config.backward)[width]) if v <= row_vectors]
     set_vectors = functools.partial(_ext.set_vectors, config.backward)
     return candidates(providers(config)["ours"], set_vectors, different)
 
@@ -69,7 +70,7 @@ def main() -> None:
         ]
         measured = kernels.measure(
             configs,
-            lambda config: of_config(kernel, config),  # noqa: B023
+            of_config,
             lambda config: 2 if script.tiny else kernels.calls_past_cache(config),
             say=script.say,
         )

@@ -32,6 +32,9 @@ KERNEL = "[[kernel"
 # What instantiates a template as one kernel, and a call of it.
 MACRO = re.compile(r"^#define (INSTANTIATE_\w+)\(([^)]*)\)((?:.*\\\n)*.*)", re.M)
 CALL = re.compile(r"^(INSTANTIATE_\w+)\((.*)\)$")
+# A list of instances, and a macro for each of them.
+LIST = re.compile(r"^#define (FOR_\w+)\(OF\)((?:.*\\\n)*.*)\n", re.M)
+FOR_EACH = re.compile(r"^(FOR_\w+)\((\w+)\)$", re.M)
 CUDA, METAL = "#ifdef __CUDACC__", "#ifndef __CUDACC__"
 HOST_NAME = re.compile(r"host_name\(([^)]*)\)")
 # Kernels of which there is one, whether templates or not.
@@ -66,9 +69,15 @@ def join(path: Path, seen: set[Path], root: Path) -> list[str]:
 
 
 def joined(files: list[Path], root: Path = ROOT) -> str:
-    """The text of a library with these files, but for numbers."""
+    """The text of a library with these files, but for numbers; lists of instances are written out."""
     seen: set[Path] = set()
-    return "\n".join(line for path in files for line in join(path, seen, root)) + "\n"
+    text = "\n".join(line for path in files for line in join(path, seen, root)) + "\n"
+    lists = {name: re.findall(r"OF(\(.*?\))", body) for name, body in LIST.findall(text)}
+
+    def each(match: re.Match) -> str:
+        return "\n".join(match[2] + arguments for arguments in lists[match[1]])
+
+    return FOR_EACH.sub(each, LIST.sub("", text))
 
 
 def constants(files: list[Path], root: Path = ROOT) -> dict[str, int]:

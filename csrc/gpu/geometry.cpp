@@ -5,30 +5,74 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <span>
 
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/launch_plan.h"
+#include "kernels/common/row_instances.h"
 
 namespace mlx_norms {
 
 namespace {
+
+struct Instance {
+  int width;
+  int vectors;
+  int threads; // per threadgroup, at most
+};
+
+#define INSTANCE(N, V, THREADS) {N, V, THREADS},
+constexpr Instance kForwardOnCuda[] = {FOR_FORWARD_ON_CUDA(INSTANCE)};
+constexpr Instance kForwardOnMetal[] = {FOR_FORWARD_ON_METAL(INSTANCE)};
+constexpr Instance kHeadsOnCuda[] = {FOR_HEADS_ON_CUDA(INSTANCE)};
+constexpr Instance kHeadsOnMetal[] = {FOR_HEADS_ON_METAL(INSTANCE)};
+constexpr Instance kBackwardOnCuda[] = {FOR_BACKWARD_ON_CUDA(INSTANCE)};
+constexpr Instance kBackwardOnMetal[] = {FOR_BACKWARD_ON_METAL(INSTANCE)};
+constexpr Instance kTwoBackwardOnCuda[] = {FOR_TWO_BACKWARD_ON_CUDA(INSTANCE)};
+constexpr Instance kTwoBackwardOnMetal[] = {
+    FOR_TWO_BACKWARD_ON_METAL(INSTANCE)};
+
+std::span<const Instance> instances_of(RowKernel kernel, Backend backend) {
+  using Instances = std::span<const Instance>;
+  bool cuda = backend == Backend::Cuda;
+  switch (kernel) {
+    case RowKernel::Forward:
+      return cuda ? Instances(kForwardOnCuda) : kForwardOnMetal;
+    case RowKernel::Heads:
+      return cuda ? Instances(kHeadsOnCuda) : kHeadsOnMetal;
+    case RowKernel::TwoBackward:
+      return cuda ? Instances(kTwoBackwardOnCuda) : kTwoBackwardOnMetal;
+    default:
+      return cuda ? Instances(kBackwardOnCuda) : kBackwardOnMetal;
+  }
+}
+
+// The instance whose threadgroups may have so many threads, and are the least
+// of those; null: none.
+const Instance*
+instance_of(RowKernel kernel, const Geometry& of, Backend backend) {
+  const Instance* least = nullptr;
+  for (auto& next : instances_of(kernel, backend)) {
+    bool has_threads = next.width == of.width && next.vectors == of.vectors &&
+        next.threads >= of.group_size();
+    if (has_threads && (!least || next.threads < least->threads)) {
+      least = &next;
+    }
+  }
+  return least;
+}
 
 // The most elements per vector, so that vectors are aligned in dense rows.
 int width_for(int length, int item_size) {
   return item_size == 2 && length % 8 == 0 ? 8 : 4;
 }
 
-// Whether the kernels are instantiated for this number of vectors per thread.
-bool is_built(bool backward, int width, int vectors, Backend backend) {
-  bool wide = width == 8;
-  if (backend == Backend::Cuda) {
-    return vectors <= 4 || (vectors == 8 && !wide) ||
-        (vectors == (wide ? 5 : 6) && !backward);
-  }
-  if (backward) {
-    return vectors <= 2 || (vectors == 4 && !wide);
-  }
-  return vectors <= 4 || (!wide && (vectors == 6 || vectors == 8));
+// Whether there is an instance with this number of vectors per thread.
+bool is_built(RowKernel kernel, int width, int vectors, Backend backend) {
+  return std::ranges::any_of(
+      instances_of(kernel, backend), [&](const Instance& of) {
+        return of.width == width && of.vectors == vectors;
+      });
 }
 
 // So many vectors per thread and as few lanes of a SIMD-group as hold the row.
@@ -49,16 +93,21 @@ Geometry in_simds(int width, int in_one, int vectors, int max_simds) {
 // SIMD-group has the row. Of equal ones a long row takes the fewest vectors per
 // thread, a short one the most that leave it some lanes: sums over lanes are
 // most of its time. The shortest gradients want more threads.
-std::optional<Geometry>
-in_simd(bool backward, int width, int row_vectors, int max, Backend backend) {
+std::optional<Geometry> in_simd(
+    RowKernel kernel,
+    int width,
+    int row_vectors,
+    int max,
+    Backend backend) {
   constexpr int kMaxOfShort = 3;
+  bool backward = is_backward(kernel);
   bool is_short = row_vectors <= Geometry::kSimdSize;
   int min_lanes = backward ? 4 : 2;
   std::optional<Geometry> best;
   for (int v = 1; v <= (is_short ? std::min(max, kMaxOfShort) : max); ++v) {
     auto next = in_lanes(width, row_vectors, v);
     if (next.lanes > Geometry::kSimdSize ||
-        !is_built(backward, width, v, backend)) {
+        !is_built(kernel, width, v, backend)) {
       continue;
     }
     bool wanted = is_short && (!backward || row_vectors > 8);
@@ -103,14 +152,13 @@ Budget budget_of(RowKernel kernel) {
 // Apple's GPUs: as few vectors per thread as possible, since the size of a
 // core's register file is not known.
 Geometry few_vectors(RowKernel kernel, int length, int width) {
-  bool backward = is_backward(kernel);
   auto budget = budget_of(kernel);
   int row_vectors = ceil_div(length, width);
   bool one_each =
       kernel != RowKernel::Heads && row_vectors <= Geometry::kSimdSize;
   int max_alone = one_each ? 1 : budget.alone / width;
   if (auto alone =
-          in_simd(backward, width, row_vectors, max_alone, Backend::Metal)) {
+          in_simd(kernel, width, row_vectors, max_alone, Backend::Metal)) {
     return *alone;
   }
   int in_one = ceil_div(row_vectors, Geometry::kSimdSize);
@@ -118,11 +166,12 @@ Geometry few_vectors(RowKernel kernel, int length, int width) {
   // Half of the largest threadgroup first: two of them can share a core.
   int half = Geometry::kMaxSimds / 2;
   for (int v = 1; v <= max; ++v) {
-    if (is_built(backward, width, v, Backend::Metal) && in_one <= half * v) {
+    if (is_built(kernel, width, v, Backend::Metal) && in_one <= half * v) {
       return in_simds(width, in_one, v, half);
     }
   }
-  return in_simds(width, in_one, max, backward ? half : Geometry::kMaxSimds);
+  return in_simds(
+      width, in_one, max, is_backward(kernel) ? half : Geometry::kMaxSimds);
 }
 
 // The most vectors per thread, written by hand after bench/gpu_geometry.py on
@@ -143,7 +192,8 @@ int max_cuda_vectors(bool backward, int width, int row_vectors) {
 // NVIDIA's GPUs: as few SIMD-groups per row as registers allow, since sums
 // across SIMD-groups cost more than a thread's own; and no vector of a
 // SIMD-group past the row's end, if possible.
-Geometry few_simds(bool backward, int length, int width, int forced) {
+Geometry few_simds(RowKernel kernel, int length, int width, int forced) {
+  bool backward = is_backward(kernel);
   int row_vectors = ceil_div(length, width);
   int in_one = ceil_div(row_vectors, Geometry::kSimdSize);
   int vectors =
@@ -151,7 +201,7 @@ Geometry few_simds(bool backward, int length, int width, int forced) {
   if (in_one <= vectors) {
     return forced > 0
         ? in_lanes(width, row_vectors, forced)
-        : *in_simd(backward, width, row_vectors, vectors, Backend::Cuda);
+        : *in_simd(kernel, width, row_vectors, vectors, Backend::Cuda);
   }
   auto slots = [&](int v) { return ceil_div(in_one, v) * v; };
   // Fewer vectors per thread pay if they leave an eighth fewer past the end.
@@ -159,7 +209,7 @@ Geometry few_simds(bool backward, int length, int width, int forced) {
   for (int v = vectors - 1; forced == 0 && v > (divides ? 0 : 1); --v) {
     bool pays = divides ? slots(v) < slots(vectors)
                         : 8 * slots(v) <= 7 * slots(vectors);
-    if (is_built(backward, width, v, Backend::Cuda) && pays &&
+    if (is_built(kernel, width, v, Backend::Cuda) && pays &&
         ceil_div(in_one, v) <= Geometry::kMaxSimds) {
       vectors = v;
     }
@@ -175,8 +225,8 @@ Geometry
 geometry_for(RowKernel kernel, int length, int item_size, Backend backend) {
   int width = width_for(length, item_size);
   if (backend == Backend::Cuda) {
-    bool backward = is_backward(kernel);
-    return few_simds(backward, length, width, forced_vectors[backward]);
+    return few_simds(
+        kernel, length, width, forced_vectors[is_backward(kernel)]);
   }
   return few_vectors(kernel, length, width);
 }
@@ -187,15 +237,14 @@ Geometry in_chunks(const Geometry& held) {
   return {held.width, vectors, Geometry::kMaxSimds, /* looped= */ true};
 }
 
+bool is_built(RowKernel kernel, const Geometry& geometry, Backend backend) {
+  return instance_of(kernel, geometry, backend);
+}
+
 int max_threads_of(RowKernel kernel, Geometry geometry, Backend backend) {
-  if (backend == Backend::Cuda) {
-    return 1024;
-  }
-  int threads = geometry.group_size();
-  if (is_backward(kernel)) {
-    return threads <= 256 ? 256 : 512;
-  }
-  return threads <= 512 ? 512 : 1024;
+  // Without one the launch says which kernel there is not.
+  auto* instance = instance_of(kernel, geometry, backend);
+  return instance ? instance->threads : geometry.group_size();
 }
 
 std::optional<Geometry>
@@ -205,12 +254,8 @@ common_geometry(const Geometry& a, const Geometry& b, Backend backend) {
       std::max(a.vectors, b.vectors),
       std::max(a.simds, b.simds),
       /* looped= */ false};
-  int threads = max_threads_of(RowKernel::Forward, both, backend);
-  // Threadgroups of 1024 are built for as much as their threads may hold.
-  bool is_built = threads >= both.group_size() &&
-      (backend == Backend::Cuda || threads < 1024 ||
-       both.width * both.vectors == kForward.together);
-  if (a.width != b.width || a.looped || b.looped || !is_built) {
+  if (a.width != b.width || a.looped || b.looped ||
+      !is_built(RowKernel::Forward, both, backend)) {
     return std::nullopt;
   }
   return both;

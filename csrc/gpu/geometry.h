@@ -56,12 +56,19 @@ struct Geometry {
 };
 
 // The forward kernel holds a row of one array, the backward kernel a row of two
-// arrays and sums; for LayerNorm it takes more sums. That of heads sums them
-// without barriers: one SIMD-group has a row.
-enum class RowKernel { Forward, Heads, Backward, CenteredBackward };
+// arrays and sums; for LayerNorm it takes more sums, for two norms it holds two
+// rows of both. That of heads sums them without barriers: one SIMD-group has a
+// row.
+enum class RowKernel {
+  Forward,
+  Heads,
+  Backward,
+  CenteredBackward,
+  TwoBackward
+};
 
 inline bool is_backward(RowKernel kernel) {
-  return kernel == RowKernel::Backward || kernel == RowKernel::CenteredBackward;
+  return kernel != RowKernel::Forward && kernel != RowKernel::Heads;
 }
 
 Geometry
@@ -70,8 +77,9 @@ geometry_for(RowKernel kernel, int length, int item_size, Backend backend);
 // Of rows that are read in chunks instead of being held.
 Geometry in_chunks(const Geometry& held);
 
-// The most threads per threadgroup of the kernel's instantiation. On Metal they
-// divide a core's registers.
+// Whether the kernel has an instance with this geometry, and the most threads
+// per threadgroup of that (kernels/common/row_instances.h).
+bool is_built(RowKernel kernel, const Geometry& geometry, Backend backend);
 int max_threads_of(RowKernel kernel, Geometry geometry, Backend backend);
 
 // What an instance has, that all rows of these two geometries can share if each

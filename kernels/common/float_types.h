@@ -236,6 +236,13 @@ inline void round_vector(int type, thread float* v) {
 }
 
 template <int N>
+inline void round_step(bool rounds, int type, thread float* v) {
+  if (rounds) {
+    round_vector<N>(type, v);
+  }
+}
+
+template <int N>
 inline void store_vector(device uchar* p, int type, thread const float* v) {
   if (type == kFloat32) {
     for (int k = 0; k < N / 4; ++k) {

@@ -6,7 +6,8 @@
 
 #pragma once
 
-#include "kernels/common/row_threads.h"
+#include "kernels/common/parameters.h"
+#include "kernels/norm/statistics.h"
 
 constant bool fetch_first [[function_constant]];
 constant bool fetch_residual [[function_constant]];
@@ -45,4 +46,44 @@ struct FetchedRow {
       read_own<N>(row, of, v);
     }
   }
+
+  // Multiplies the elements v of vector k, which is `of`, by a weight's.
+  void weigh(int k, Span<N> of, float offset, thread float* v) const thread {
+    float w[N];
+    values(k, of, w);
+    add_offset<N>(offset, w);
+    for (int j = 0; j < N; ++j) {
+      v[j] = v[j] * w[j];
+    }
+  }
 };
+
+// Reads x, and holds it if it is one chunk; the statistics of its row.
+template <int N, int V>
+inline Statistics read_row(
+    thread const FetchedRow<N, V>& x,
+    thread RowThreads& threads,
+    int length,
+    float eps,
+    thread HeldRow<N, V>& held) {
+  float2 first = float2(0.0f);
+  for (int chunk = 0; next_chunk(chunk, length);
+       chunk += chunk_length<N, V>()) {
+    float2 of_chunk = float2(0.0f);
+    for (int k = 0; k < V; ++k) {
+      Span<N> of = span_of<N>(threads, chunk, k, length);
+      float v[N];
+      if (fetch_first) {
+        x.values(k, of, v);
+        held.put_vector(k, x.row.type, v);
+      } else {
+        held.read_vector(x.row, k, of, v);
+      }
+      for (int j = 0; j < N; ++j) {
+        of_chunk = add_first(of_chunk, v[j]);
+      }
+    }
+    first += of_chunk;
+  }
+  return statistics<N, V>(first, x.row, threads, length, eps, held);
+}

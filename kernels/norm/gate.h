@@ -77,13 +77,6 @@ inline float error_function(float a) {
 }
 
 template <int N>
-inline void round_step(bool rounds, int type, thread float* v) {
-  if (rounds) {
-    round_vector<N>(type, v);
-  }
-}
-
-template <int N>
 inline void
 sigmoid_vector(bool rounds, int type, thread const float* v, thread float* to) {
   for (int j = 0; j < N; ++j) {

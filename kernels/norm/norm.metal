@@ -4,16 +4,16 @@
 // row that fits in registers is read once and stored once.
 
 #include "kernels/common/parameters.h"
+#include "kernels/common/row_instances.h"
 #include "kernels/norm/add_residual.h"
 #include "kernels/norm/factor.h"
 #include "kernels/norm/gate.h"
 #include "kernels/norm/modulate.h"
 #include "kernels/norm/norm_first.h"
-#include "kernels/norm/statistics.h"
+#include "kernels/norm/steps.h"
 
 constant bool has_residual [[function_constant]];
 constant bool has_residual2 [[function_constant]];
-constant bool round_early [[function_constant]]; // before the weight
 
 constant int x_flags [[function_constant]];
 constant int residual_flags [[function_constant]];
@@ -170,7 +170,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   HeldRow<N, V> held;
   Statistics of_x;
   if (norm_first) {
-    of_x = read_first<N, V>(x_row, threads, length, eps, held);
+    of_x = read_row<N, V>(x_row, threads, length, eps, held);
   }
   float2 first = float2(0.0f);
   for (int chunk = 0; next_chunk(chunk, length);
@@ -198,8 +198,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
 #endif
       if (!packed && (fetch_first || has_residual || gate_first)) {
         if (norm_first) {
-          normalize_first<N, V>(
-              of_x, post, weight_offset, round_early, in, k, of, held, v);
+          normalize_first<N, V>(of_x, post, weight_offset, in, k, of, held, v);
         } else {
           x_row.values(k, of, v);
         }
@@ -269,11 +268,9 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
         b.values(k, of, b_of);
       }
       for (int j = 0; j < N; ++j) {
-        y[j] = stats.normalize(v[j]);
+        y[j] = v[j];
       }
-      if (round_early) {
-        round_vector<N>(out.type, y);
-      }
+      normalize<N>(stats, out.type, y);
       for (int j = 0; j < N; ++j) {
         float n = has_weight && !has_bias ? y[j] * w_of[j] : y[j];
         y[j] = !has_bias ? n
@@ -309,26 +306,8 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   template [[host_name("norm_" #N "_" #V "_" #THREADS)]] [[kernel]] \
   decltype(norm<N, V, THREADS>) norm<N, V, THREADS>;
 
-// The combinations that csrc/gpu/geometry.cpp chooses.
 #ifdef __CUDACC__
-INSTANTIATE_NORM(4, 1, 1024)
-INSTANTIATE_NORM(4, 2, 1024)
-INSTANTIATE_NORM(4, 3, 1024)
-INSTANTIATE_NORM(4, 4, 1024)
-INSTANTIATE_NORM(4, 6, 1024)
-INSTANTIATE_NORM(4, 8, 1024)
-INSTANTIATE_NORM(8, 1, 1024)
-INSTANTIATE_NORM(8, 2, 1024)
-INSTANTIATE_NORM(8, 3, 1024)
-INSTANTIATE_NORM(8, 4, 1024)
-INSTANTIATE_NORM(8, 5, 1024)
+FOR_FORWARD_ON_CUDA(INSTANTIATE_NORM)
 #else
-INSTANTIATE_NORM(4, 1, 512)
-INSTANTIATE_NORM(4, 2, 512)
-INSTANTIATE_NORM(4, 3, 512)
-INSTANTIATE_NORM(4, 4, 512)
-INSTANTIATE_NORM(4, 4, 1024)
-INSTANTIATE_NORM(8, 1, 512)
-INSTANTIATE_NORM(8, 2, 512)
-INSTANTIATE_NORM(8, 2, 1024)
+FOR_FORWARD_ON_METAL(INSTANTIATE_NORM)
 #endif

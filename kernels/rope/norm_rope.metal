@@ -5,7 +5,8 @@
 // whose angles they compute once. No barrier: one SIMD-group has a row.
 
 #include "kernels/common/parameters.h"
-#include "kernels/norm/statistics.h"
+#include "kernels/common/row_instances.h"
+#include "kernels/norm/steps.h"
 #include "kernels/rope/angles.h"
 
 constant bool has_x2 [[function_constant]];
@@ -16,9 +17,8 @@ constant bool normalized [[function_constant]]; // else x is only rotated
 constant bool rope_first [[function_constant]];
 constant bool head_major [[function_constant]]; // of the results
 constant bool traditional [[function_constant]];
-constant bool round_early [[function_constant]];
-constant bool has_factor [[function_constant]]; // of x's norm
-constant int partner [[function_constant]];     // a Partner
+constant bool has_multiplier [[function_constant]]; // of x's norm
+constant int partner [[function_constant]];         // a Partner
 
 constant int x_flags [[function_constant]];
 constant int x2_flags [[function_constant]];
@@ -105,38 +105,29 @@ struct Normalizing {
   Statistics stats;
   float weight_offset;
   bool weighted;
-  float factor;
+  float multiplier;
   int type; // that each step is rounded to
 };
 
-// Normalizes the elements v of a row, whose weight is w.
+// The steps of the elements v of a row, whose weight is w.
 template <int N>
-inline void normalize(Normalizing by, thread float* w, thread float* v) {
+inline void apply(Normalizing by, thread float* w, thread float* v) {
   if (!normalized) {
     return;
   }
-  for (int j = 0; j < N; ++j) {
-    v[j] = by.stats.normalize(v[j]);
-  }
-  if (round_early) {
-    round_vector<N>(by.type, v);
-  }
+  normalize<N>(by.stats, by.type, v);
   if (has_weight) {
     add_offset<N>(by.weight_offset, w);
     for (int j = 0; j < N; ++j) {
       v[j] = by.weighted ? v[j] * w[j] : v[j];
     }
-    if (round_early) {
-      round_vector<N>(by.type, v);
-    }
+    round_step<N>(round_early, by.type, v);
   }
-  if (has_factor) {
+  if (has_multiplier) {
     for (int j = 0; j < N; ++j) {
-      v[j] = v[j] * by.factor;
+      v[j] = v[j] * by.multiplier;
     }
-    if (round_early) {
-      round_vector<N>(by.type, v);
-    }
+    round_step<N>(round_early, by.type, v);
   }
 }
 
@@ -156,7 +147,7 @@ inline void normalized_vector(
     read<N>(weight_row, of, w);
   }
   held.get_vector(row, k, of, v);
-  normalize<N>(by, w, v);
+  apply<N>(by, w, v);
 }
 
 // Those elements of a row with which the vector `of` is rotated; the others are
@@ -226,8 +217,8 @@ inline void rotate(
   }
 }
 
-template <int N, int V>
-[[kernel, max_total_threads_per_threadgroup(256)]] void norm_rope(
+template <int N, int V, int THREADS> // the most threads per threadgroup
+[[kernel, max_total_threads_per_threadgroup(THREADS)]] void norm_rope(
     device const uchar* x [[buffer]],
     device const uchar* x2 [[buffer, function_constant(has_x2)]],
     device const uchar* x3 [[buffer, function_constant(has_x3)]],
@@ -247,7 +238,7 @@ template <int N, int V>
     constant const float& weight_offset [[buffer]],
     constant const float& log2_base [[buffer]],
     constant const float& position_scale [[buffer]],
-    constant const float& factor [[buffer]],
+    constant const float& multiplier [[buffer]],
     uint group [[threadgroup_position_in_grid]],
     uint simds_per_group [[simdgroups_per_threadgroup]],
     uint simd [[simdgroup_index_in_threadgroup]],
@@ -280,7 +271,7 @@ template <int N, int V>
   uint first_head = (item - begin - token * shares) * most;
   uint sequence = token / uint(positions);
   uint index = token - sequence * uint(positions);
-  float factor_of_x = is_first_tensor ? factor : 1.0f;
+  float multiplier_of_x = is_first_tensor ? multiplier : 1.0f;
 
   int offset = offsets[sequence / uint(sequences_per_offset)];
   float position = position_scale * float(int(index) + offset);
@@ -394,9 +385,7 @@ template <int N, int V>
               of,
               dims,
               v);
-          if (round_early) {
-            round_vector<N>(in.type, v);
-          }
+          round_step<N>(round_early, in.type, v);
         }
         held.put_vector(k, summed.type, v);
       } else {
@@ -412,7 +401,7 @@ template <int N, int V>
     }
 
     Normalizing by =
-        Normalizing{stats, weight_offset, rotated, factor_of_x, out.type};
+        Normalizing{stats, weight_offset, rotated, multiplier_of_x, out.type};
     bool rotates = rotated && !rope_first;
     float all[V * N]; // normalized, where threads exchange them
     if (partner == kInLane) {
@@ -474,7 +463,7 @@ template <int N, int V>
             if (has_weight) {
               read_partners<N>(w, of, dims, of_w);
             }
-            normalize<N>(by, of_w, partners);
+            apply<N>(by, of_w, partners);
           }
           rotate<N>(cosines, sines, partners, of, dims, v);
         }
@@ -486,22 +475,12 @@ template <int N, int V>
   }
 }
 
-#define INSTANTIATE_NORM_ROPE(N, V)                         \
+#define INSTANTIATE_NORM_ROPE(N, V, THREADS)                \
   template [[host_name("norm_rope_" #N "_" #V)]] [[kernel]] \
-  decltype(norm_rope<N, V>) norm_rope<N, V>;
+  decltype(norm_rope<N, V, THREADS>) norm_rope<N, V, THREADS>;
 
-// The combinations of csrc/gpu/geometry.cpp in which one SIMD-group has a row.
-INSTANTIATE_NORM_ROPE(4, 1)
-INSTANTIATE_NORM_ROPE(4, 2)
-INSTANTIATE_NORM_ROPE(4, 3)
-INSTANTIATE_NORM_ROPE(4, 4)
-INSTANTIATE_NORM_ROPE(8, 1)
-INSTANTIATE_NORM_ROPE(8, 2)
-INSTANTIATE_NORM_ROPE(8, 3)
-INSTANTIATE_NORM_ROPE(8, 4)
 #ifdef __CUDACC__
-INSTANTIATE_NORM_ROPE(8, 5)
+FOR_HEADS_ON_CUDA(INSTANTIATE_NORM_ROPE)
 #else
-INSTANTIATE_NORM_ROPE(4, 6)
-INSTANTIATE_NORM_ROPE(4, 8)
+FOR_HEADS_ON_METAL(INSTANTIATE_NORM_ROPE)
 #endif

@@ -33,8 +33,8 @@ BELOW = {
     },
 }
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
-# Of MLX, and what the build generates.
-OTHERS = ("mlx/", "kernels/interface.h")
+# Of MLX, what the build generates, and the kernels' lists of instances.
+OTHERS = ("mlx/", "kernels/interface.h", "kernels/common/row_instances.h")
 
 
 def sources():

@@ -46,10 +46,9 @@ bool NormAddNormVJP::suits(const Arrays& inputs, mx::Stream stream) const {
   }
   const auto &x = inputs[0], &sum = inputs[1];
   auto geometry = geometry_of(sum, stream);
-  int max = backend_of(stream) == Backend::Cuda ? 24 : 8; // elements
   // One geometry is for rows of one type.
-  return !geometry.looped && geometry.width * geometry.vectors <= max &&
-      x.itemsize() == sum.itemsize();
+  return !geometry.looped && x.itemsize() == sum.itemsize() &&
+      is_built(RowKernel::TwoBackward, geometry, backend_of(stream));
 }
 
 LaunchPlan NormAddNormVJP::plan(

@@ -10,7 +10,7 @@
 constant bool groups_differ [[function_constant]];
 
 constant constexpr int kHeldThreads = 640; // of a threadgroup, at most
-constant constexpr int kHeldGroups = 64;   // likewise
+constant constexpr int kHeldGroups = 64;   // of groups, at most
 
 // V vectors of N channels, each of one position.
 template <int N, int V>

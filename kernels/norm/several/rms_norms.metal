@@ -3,11 +3,10 @@
 // RMSNorms of two to four arrays in one launch, whose threadgroups have one's
 // rows each. A row is summed as by norm.metal.
 
-#include "kernels/common/parameters.h"
+#include "kernels/common/row_instances.h"
 #include "kernels/norm/fetched_row.h"
-#include "kernels/norm/statistics.h"
+#include "kernels/norm/steps.h"
 
-constant bool round_early [[function_constant]]; // before the weight
 constant bool has_x3 [[function_constant]];
 constant bool has_x4 [[function_constant]];
 constant bool has_weight2 [[function_constant]];
@@ -150,26 +149,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     w_row.fetch_all(w, threads, length);
   }
   HeldRow<N, V> held;
-  float2 first = float2(0.0f);
-  for (int chunk = 0; next_chunk(chunk, length);
-       chunk += chunk_length<N, V>()) {
-    float2 of_chunk = float2(0.0f);
-    for (int k = 0; k < V; ++k) {
-      Span<N> at = span_of<N>(threads, chunk, k, length);
-      float v[N];
-      if (fetch_first) {
-        x_row.values(k, at, v);
-        held.put_vector(k, in.type, v);
-      } else {
-        held.read_vector(in, k, at, v);
-      }
-      for (int j = 0; j < N; ++j) {
-        of_chunk = add_first(of_chunk, v[j]);
-      }
-    }
-    first += of_chunk;
-  }
-  Statistics stats = statistics<N, V>(first, in, threads, length, eps, held);
+  Statistics stats = read_row<N, V>(x_row, threads, length, eps, held);
 
   for (int chunk = 0; next_chunk(chunk, length);
        chunk += chunk_length<N, V>()) {
@@ -177,24 +157,12 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
       Span<N> at = span_of<N>(threads, chunk, k, length);
       float v[N];
       held.get_vector(in, k, at, v);
-      for (int j = 0; j < N; ++j) {
-        v[j] = stats.normalize(v[j]);
-      }
-      if (round_early) {
-        round_vector<N>(out.type, v);
-      }
+      normalize<N>(stats, out.type, v);
       if (weighted) {
-        float w_of[N];
-        w_row.values(k, at, w_of);
-        add_offset<N>(weight_offset, w_of);
-        for (int j = 0; j < N; ++j) {
-          v[j] = v[j] * w_of[j];
-        }
+        w_row.weigh(k, at, weight_offset, v);
       }
       if (has_multipliers) {
-        if (round_early) {
-          round_vector<N>(out.type, v);
-        }
+        round_step<N>(round_early, out.type, v);
         for (int j = 0; j < N; ++j) {
           v[j] = v[j] * as_type<float>(of[kMultiplier]);
         }
@@ -208,26 +176,8 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   template [[host_name("rms_norms_" #N "_" #V "_" #THREADS)]] [[kernel]] \
   decltype(rms_norms<N, V, THREADS>) rms_norms<N, V, THREADS>;
 
-// Those of norm.metal.
 #ifdef __CUDACC__
-INSTANTIATE_RMS_NORMS(4, 1, 1024)
-INSTANTIATE_RMS_NORMS(4, 2, 1024)
-INSTANTIATE_RMS_NORMS(4, 3, 1024)
-INSTANTIATE_RMS_NORMS(4, 4, 1024)
-INSTANTIATE_RMS_NORMS(4, 6, 1024)
-INSTANTIATE_RMS_NORMS(4, 8, 1024)
-INSTANTIATE_RMS_NORMS(8, 1, 1024)
-INSTANTIATE_RMS_NORMS(8, 2, 1024)
-INSTANTIATE_RMS_NORMS(8, 3, 1024)
-INSTANTIATE_RMS_NORMS(8, 4, 1024)
-INSTANTIATE_RMS_NORMS(8, 5, 1024)
+FOR_FORWARD_ON_CUDA(INSTANTIATE_RMS_NORMS)
 #else
-INSTANTIATE_RMS_NORMS(4, 1, 512)
-INSTANTIATE_RMS_NORMS(4, 2, 512)
-INSTANTIATE_RMS_NORMS(4, 3, 512)
-INSTANTIATE_RMS_NORMS(4, 4, 512)
-INSTANTIATE_RMS_NORMS(4, 4, 1024)
-INSTANTIATE_RMS_NORMS(8, 1, 512)
-INSTANTIATE_RMS_NORMS(8, 2, 512)
-INSTANTIATE_RMS_NORMS(8, 2, 1024)
+FOR_FORWARD_ON_METAL(INSTANTIATE_RMS_NORMS)
 #endif

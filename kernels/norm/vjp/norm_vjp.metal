@@ -16,6 +16,7 @@
 // that are stored here.
 
 #include "kernels/common/parameters.h"
+#include "kernels/common/row_instances.h"
 #include "kernels/norm/gate.h"
 #include "kernels/norm/loop_sums.h"
 #include "kernels/norm/rows_ahead.h"
@@ -492,24 +493,8 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
   template [[host_name("norm_vjp_" #N "_" #V "_" #THREADS)]] [[kernel]] \
   decltype(norm_vjp<N, V, THREADS>) norm_vjp<N, V, THREADS>;
 
-// The combinations that csrc/gpu/geometry.cpp chooses.
 #ifdef __CUDACC__
-INSTANTIATE_NORM_VJP(4, 1, 1024)
-INSTANTIATE_NORM_VJP(4, 2, 1024)
-INSTANTIATE_NORM_VJP(4, 3, 1024)
-INSTANTIATE_NORM_VJP(4, 4, 1024)
-INSTANTIATE_NORM_VJP(4, 8, 1024)
-INSTANTIATE_NORM_VJP(8, 1, 1024)
-INSTANTIATE_NORM_VJP(8, 2, 1024)
-INSTANTIATE_NORM_VJP(8, 3, 1024)
-INSTANTIATE_NORM_VJP(8, 4, 1024)
+FOR_BACKWARD_ON_CUDA(INSTANTIATE_NORM_VJP)
 #else
-INSTANTIATE_NORM_VJP(4, 1, 256)
-INSTANTIATE_NORM_VJP(4, 1, 512)
-INSTANTIATE_NORM_VJP(4, 2, 256)
-INSTANTIATE_NORM_VJP(4, 2, 512)
-INSTANTIATE_NORM_VJP(4, 4, 512)
-INSTANTIATE_NORM_VJP(8, 1, 256)
-INSTANTIATE_NORM_VJP(8, 1, 512)
-INSTANTIATE_NORM_VJP(8, 2, 512)
+FOR_BACKWARD_ON_METAL(INSTANTIATE_NORM_VJP)
 #endif

@@ -12,6 +12,7 @@
 // gradients in registers.
 
 #include "kernels/common/parameters.h"
+#include "kernels/common/row_instances.h"
 #include "kernels/norm/held_row.h"
 #include "kernels/norm/loop_sums.h"
 #include "kernels/norm/rows_ahead.h"
@@ -254,21 +255,8 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
       "norm_add_norm_vjp_" #N "_" #V "_" #THREADS)]] [[kernel]] \
   decltype(norm_add_norm_vjp<N, V, THREADS>) norm_add_norm_vjp<N, V, THREADS>;
 
-// Of the combinations that csrc/gpu/geometry.cpp chooses, those that hold so
-// much (csrc/norm/norm_add_norm/vjp_plan.cpp).
 #ifdef __CUDACC__
-INSTANTIATE_NORM_ADD_NORM_VJP(4, 1, 1024)
-INSTANTIATE_NORM_ADD_NORM_VJP(4, 2, 1024)
-INSTANTIATE_NORM_ADD_NORM_VJP(4, 3, 1024)
-INSTANTIATE_NORM_ADD_NORM_VJP(4, 4, 1024)
-INSTANTIATE_NORM_ADD_NORM_VJP(8, 1, 1024)
-INSTANTIATE_NORM_ADD_NORM_VJP(8, 2, 1024)
-INSTANTIATE_NORM_ADD_NORM_VJP(8, 3, 1024)
+FOR_TWO_BACKWARD_ON_CUDA(INSTANTIATE_NORM_ADD_NORM_VJP)
 #else
-INSTANTIATE_NORM_ADD_NORM_VJP(4, 1, 256)
-INSTANTIATE_NORM_ADD_NORM_VJP(4, 1, 512)
-INSTANTIATE_NORM_ADD_NORM_VJP(4, 2, 256)
-INSTANTIATE_NORM_ADD_NORM_VJP(4, 2, 512)
-INSTANTIATE_NORM_ADD_NORM_VJP(8, 1, 256)
-INSTANTIATE_NORM_ADD_NORM_VJP(8, 1, 512)
+FOR_TWO_BACKWARD_ON_METAL(INSTANTIATE_NORM_ADD_NORM_VJP)
 #endif

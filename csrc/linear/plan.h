@@ -20,7 +20,7 @@ constexpr int kProductRows = 16;
 // For benchmarks: a threadgroup's SIMD-groups; 0: as measured.
 void set_product_simds(int simds);
 
-// Likewise: the most rows that one launch takes.
+// For benchmarks: the most rows that one launch takes; 0: as measured.
 void set_product_rows(int rows);
 
 // The rows of a block of the kernel's instance for x.

@@ -16,9 +16,14 @@ void check_inputs(
   for (auto operand : in.present().without({kX})) {
     const auto& [name, kind] = kOperandTraits[operand];
     if (kind == OperandKind::Vector) {
-      auto argument = std::string(prefix) + name;
-      heads ? check_head_weight(op, argument.c_str(), *in[operand], "x", x)
-            : check_vector(op, argument.c_str(), *in[operand], x);
+      std::string prefixed; // short of time in every call
+      auto* argument = name;
+      if (!prefix.empty()) {
+        prefixed = std::string(prefix) + name;
+        argument = prefixed.c_str();
+      }
+      heads ? check_head_weight(op, argument, *in[operand], "x", x)
+            : check_vector(op, argument, *in[operand], x);
     } else if (has_shape_of_x(operand) || operand == kGate) {
       check_same_shape(op, name, *in[operand], x);
     } else {

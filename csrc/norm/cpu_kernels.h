@@ -45,7 +45,7 @@ struct NormOptions {
   bool late = false;
   bool clamp = false;
   bool identity = false; // the rows of a gradient are not normalized
-  float number = 1.0f;   // in place of a factor
+  float factor = 1.0f;   // a number, if it is no operand
   bool factor_of_sum = false;
   float multiplier = 1.0f;
 };

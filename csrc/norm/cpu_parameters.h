@@ -40,7 +40,7 @@ inline NormOptions options_of(const NormSpec& spec) {
       .late = spec.rounding == Rounding::Late,
       .clamp = spec.clamp,
       .identity = spec.identity,
-      .number = spec.number,
+      .factor = spec.factor,
       .factor_of_sum = spec.factor_of_sum,
       .multiplier = spec.multiplier};
 }

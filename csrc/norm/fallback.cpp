@@ -91,7 +91,7 @@ array gate_result(
   return mx::multiply(y, activated(spec.activation, gate, s), s);
 }
 
-// What is normalized if the gate comes first: likewise.
+// The gated x, which is normalized if the gate comes first.
 array gated_input(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
   bool early = spec.rounding == Rounding::Early;
   auto gate = early ? *in[kGate] : as_float(*in[kGate], s);
@@ -135,7 +135,7 @@ array sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
     return mx::astype(mx::multiply(sum, factor, s), sum.dtype(), s);
   }
   auto factor =
-      in[kFactor] ? *in[kFactor] : array(float{spec.number}, x.dtype());
+      in[kFactor] ? *in[kFactor] : array(float{spec.factor}, x.dtype());
   if (spec.rounding == Rounding::Late) {
     factor = as_float(factor, s);
     x = as_float(x, s);

@@ -160,7 +160,7 @@ OptionalArray sum_tangent(
       }
     }
     if (auto* t = tangent[kX]) {
-      auto by = factor ? as_float(*factor, stream) : array(float{spec.number});
+      auto by = factor ? as_float(*factor, stream) : array(float{spec.factor});
       add(mx::multiply(by, as_float(*t, stream), stream));
     }
     if (of_factor) {
@@ -231,7 +231,7 @@ Gradients factor_vjp(
   Gradients gradients;
   if (!in[kFactor]) {
     if (of_x) {
-      auto number = array(float{spec.number}, sum_gradient.dtype());
+      auto number = array(float{spec.factor}, sum_gradient.dtype());
       gradients[kX] = mx::multiply(sum_gradient, number, stream);
     }
     return gradients;

@@ -155,8 +155,9 @@ Arrays make_norm(
     Arrays inputs,
     mx::Stream stream);
 
-// The gradients of a norm with these options and inputs, likewise. They have
-// these dtypes or, where there is none, x's for x and float32.
+// The gradients of a norm with these options and inputs, by a kernel or by
+// MLX's ops. They have these dtypes or, where there is none, x's for x and
+// float32.
 Gradients norm_gradients(
     NormSpec norm,
     const NormInputs& in,

@@ -103,7 +103,7 @@ NormSpec make_spec(
     check_dtype(op, "dtype", *a.dtype);
   }
   spec.clamp = a.clamp;
-  spec.number = number_of(a.factor, in.x().dtype());
+  spec.factor = number_of(a.factor, in.x().dtype());
   spec.activation = parse_activation(op, a.activation);
   spec.gate_first = in[kGate] && !a.norm_before_gate;
   spec.rounding = parse_rounding(op, a.rounding, a.weight_offset);

@@ -57,7 +57,7 @@ TwoArrays norm_add_norm(const NormArguments& arguments);
 struct NormsArguments {
   Arrays xs;
   std::optional<std::vector<OptionalArray>> weights; // one for each
-  std::optional<std::vector<float>> multipliers;     // likewise
+  std::optional<std::vector<float>> multipliers;     // one for each
   float eps = 1e-5f;
   bool eps_inside = false;
   float weight_offset = 0.0f;

@@ -72,7 +72,7 @@ void plan_tensor(
       early && spec.has(kScale) && spec.has(kShift) &&
           product_keeps(out[0].dtype(), *in[kScale]));
   launch.set(K::factor_of_sum, spec.factor_of_sum);
-  launch.set(K::has_number, spec.number != 1.0f);
+  launch.set(K::has_number, spec.factor != 1.0f);
   launch.set(
       K::round_factored,
       early && spec.is_factored() &&
@@ -99,7 +99,7 @@ void plan_tensor(
   launch.set(K::length, length);
   launch.set(K::eps, spec.eps);
   launch.set(K::weight_offset, spec.weight_offset);
-  launch.set(K::number, spec.number);
+  launch.set(K::number, spec.factor);
 
   launch.groups[0] = ceil_div<uint32_t>(rows, geometry.rows_per_group());
   launch.group[0] = geometry.group_size();

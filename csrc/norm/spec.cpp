@@ -9,7 +9,7 @@ NormSpec NormSpec::without_sum() const {
   spec.operands = operands.without(kOfSum).without({kPostWeight}).with({kX});
   spec.factor_of_sum = false;
   spec.norm_first = false;
-  spec.number = 1.0f;
+  spec.factor = 1.0f;
   return spec;
 }
 
@@ -54,7 +54,7 @@ void NormSpec::append_key(std::vector<int64_t>& numbers) const {
        center,
        l2,
        eps_bounds,
-       number != 1.0f,
+       factor != 1.0f,
        factor_of_sum,
        norm_first,
        gate_first,
@@ -71,7 +71,7 @@ NormSpec NormSpec::flags() const {
   spec.axis = axis == -1 ? -1 : -2;
   spec.eps = 1e-5f;
   spec.weight_offset = weight_offset != 0.0f ? 1.0f : 0.0f;
-  spec.number = number != 1.0f ? 0.75f : 1.0f;
+  spec.factor = factor != 1.0f ? 0.75f : 1.0f;
   spec.multiplier = is_multiplied() ? 0.375f : 1.0f;
   return spec;
 }

@@ -46,7 +46,7 @@ struct NormSpec {
   bool center = false; // subtract the mean: LayerNorm, else RMSNorm
   bool l2 = false;     // the sum of squares instead of their mean
   bool eps_bounds = false; // of the root, instead of being added under it
-  Number number = 1.0f;    // in place of a factor, in x's dtype
+  Number factor = 1.0f;    // a number, in x's dtype, if it is no operand
   // (residual + x) * factor, an array of one element, rounded at both steps.
   bool factor_of_sum = false;
   bool norm_first = false; // x is an RMSNorm's with the same eps and rounding
@@ -82,7 +82,7 @@ struct NormSpec {
     return multiplier != 1.0f;
   }
   bool is_factored() const {
-    return has(kFactor) || number != 1.0f;
+    return has(kFactor) || factor != 1.0f;
   }
   bool is_gated() const {
     return has(kGate) || activation != Activation::None;

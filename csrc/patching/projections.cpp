@@ -71,9 +71,9 @@ Separated separated(NormSpec spec, const Arrays& inputs, mx::Stream s) {
     spec.clamp = false;
   } else if (spec.is_factored()) {
     auto factor =
-        in[kFactor] ? *in[kFactor] : array(float{spec.number}, x.dtype());
+        in[kFactor] ? *in[kFactor] : array(float{spec.factor}, x.dtype());
     x = mx::multiply(x, factor, s);
-    spec.number = 1.0f;
+    spec.factor = 1.0f;
   }
   if (auto* residual2 = in[kResidual2]) {
     x = mx::add(x, *residual, s);

@@ -335,7 +335,7 @@ const std::vector<Rule>& rules() {
          return may_take_sum(c) && c.spec.rounding == Rounding::Early;
        },
        sum(any(kResidual), part(factored)),
-       [](auto& call, auto& match, auto&) { call.spec.number = match.number; }},
+       [](auto& call, auto& match, auto&) { call.spec.factor = match.number; }},
       // residual2 + (x + residual)
       {Fused,
        Sum,

@@ -11,10 +11,9 @@ namespace mlx_norms {
 
 const array* array_in(PyObject* given) {
   static auto* type = reinterpret_cast<PyTypeObject*>(nb::type<array>().ptr());
-  bool is_array =
-      Py_TYPE(given) == type || PyType_IsSubtype(Py_TYPE(given), type);
-  return is_array && nb::inst_ready(given) ? nb::inst_ptr<array>(given)
-                                           : nullptr;
+  return PyObject_TypeCheck(given, type) && nb::inst_ready(given)
+      ? nb::inst_ptr<array>(given)
+      : nullptr;
 }
 
 void refuse_type(
@@ -33,8 +32,8 @@ void refuse_type(
 }
 
 void refuse_call(const char* op, const char* what, PyObject* keyword) {
-  keyword ? PyErr_Format(PyExc_TypeError, "[%s] %s %R.", op, what, keyword)
-          : PyErr_Format(PyExc_TypeError, "[%s] %s.", op, what);
+  auto* message = keyword ? "[%s] %s %R." : "[%s] %s.";
+  PyErr_Format(PyExc_TypeError, message, op, what, keyword);
   throw nb::python_error();
 }
 

@@ -91,13 +91,14 @@ struct Parameter {
 // no number.
 template <typename T>
 bool read(PyObject* given, T& member) {
+  constexpr bool kMayBeNone = std::string_view(kWanted<T>).ends_with("None");
   nanobind::handle value(given);
-  return nanobind::try_cast(value, member, /* convert= */ false) ||
+  return (kMayBeNone && given == Py_None) || // as the member is
+      nanobind::try_cast(value, member, /* convert= */ false) ||
       nanobind::try_cast(value, member, /* convert= */ true);
 }
 inline bool read(PyObject* given, const array*& member) {
-  member = array_in(given);
-  return member || given == Py_None;
+  return given == Py_None || (member = array_in(given));
 }
 
 template <typename M>
@@ -116,8 +117,8 @@ constexpr auto parameter(const char* name) {
   static_assert(kWanted<T> != nullptr, "a message needs the type's name");
   auto* wanted = kRequired ? "mx.array" : kWanted<T>;
   return Parameter<A>{name, wanted, [](PyObject* given, A& arguments) {
-                        bool fits = read(given, arguments.*kMember);
-                        return fits && !(kRequired && given == Py_None);
+                        return !(kRequired && given == Py_None) &&
+                            read(given, arguments.*kMember);
                       }};
 }
 
@@ -189,13 +190,13 @@ class Parameters {
   }
 
  private:
-  // Looks from `at` on, where a keyword of a call in this order is soon found.
+  // From `at` on, as calls are in this order, and for the same string first.
   size_t find(const char* op, PyObject* keyword, size_t at) const {
     auto n = names_.size();
-    for (size_t i = 0; i < n; ++i, ++at) {
+    for (size_t i = 0; i < 2 * n; ++i, ++at) {
       at = at < n ? at : 0;
       if (names_[at] == keyword ||
-          PyUnicode_Compare(names_[at], keyword) == 0) {
+          (i >= n && PyUnicode_Compare(names_[at], keyword) == 0)) {
         return at;
       }
     }

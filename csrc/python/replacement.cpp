@@ -32,7 +32,7 @@ struct Replacement {
   PyObject* weak_references;
   PyObject* original;
   PyObject* ours;      // a function's name in this module; not of a method
-  PyObject* module;    // of this extension; likewise
+  PyObject* module;    // of this extension; not of a method
   PyObject* scope;     // the module mlx_norms.patching.scope
   PyObject* innermost; // its variable's method `get`
 };

@@ -133,7 +133,7 @@ LaunchPlan NormRope::plan(
   launch.set(K::head_major, head_major);
   launch.set(K::traditional, traditional);
   launch.set(K::round_early, !late());
-  launch.set(K::has_factor, norm.is_multiplied());
+  launch.set(K::has_multiplier, norm.is_multiplied());
   launch.set(K::partner, partner_of(geometry, length, dims, traditional));
   bind_rows(launch, K::x, x1);
   bind_rows(launch, K::x2, x2);
@@ -159,7 +159,7 @@ LaunchPlan NormRope::plan(
   launch.set(K::weight_offset, norm.weight_offset);
   launch.set(K::log2_base, std::log2(float{base}));
   launch.set(K::position_scale, scale);
-  launch.set(K::factor, norm.multiplier);
+  launch.set(K::multiplier, norm.multiplier);
 
   uint32_t items = 0;
   for (const auto& tensor : of) {

@@ -187,10 +187,10 @@ class AnyRows {
   }
   void apply_factor() {
     multiply(kFactor, [](auto, Floats e) { return e; });
-    if (job_.number != 1.0f) {
+    if (job_.factor != 1.0f) {
       auto to = job_.late ? Float::f32 : type_;
-      for_each_vector([to, number = job_.number](Floats v) {
-        return rounded(v * number, to);
+      for_each_vector([to, factor = job_.factor](Floats v) {
+        return rounded(v * factor, to);
       });
     }
   }

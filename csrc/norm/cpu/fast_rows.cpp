@@ -152,7 +152,7 @@ bool suits(const NormJob& job) {
       return false;
     }
   }
-  return job.number == 1.0f && job.multiplier == 1.0f &&
+  return job.factor == 1.0f && job.multiplier == 1.0f &&
       job.activation == mlx_norms::Activation::None;
 }
 

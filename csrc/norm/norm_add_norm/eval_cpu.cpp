@@ -46,7 +46,7 @@ void eval_norm_add_norm(
   auto of_sum = of_x;
   of_sum.clamp = spec.clamp;
   of_sum.in[kResidual] = rows_in(residual, runs.row_stride(1));
-  of_sum.number = spec.number;
+  of_sum.factor = spec.factor;
   if (factor) {
     of_sum.in[kFactor] = rows_in(*factor, runs.row_stride(2));
   }

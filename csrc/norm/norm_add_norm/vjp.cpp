@@ -194,7 +194,7 @@ Gradients norm_add_norm_vjp(
     auto n_dtype = late ? mx::float32 : in.x().dtype();
     auto n = make_norm(norm, n_dtype, of_x.arrays(), s)[0];
     NormSpec product;
-    product.number = spec.number;
+    product.factor = spec.factor;
     auto factored = in;
     factored[kX] = &n;
     auto found = factor_vjp(

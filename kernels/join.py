@@ -69,7 +69,7 @@ def join(path: Path, seen: set[Path], root: Path) -> list[str]:
 
 
 def joined(files: list[Path], root: Path = ROOT) -> str:
-    """The text of a library with these files, but for numbers; lists of instances are written out."""
+    """The text of a library with these files, but for numbers. Lists of instances are lines."""
     seen: set[Path] = set()
     text = "\n".join(line for path in files for line in join(path, seen, root)) + "\n"
     lists = {name: re.findall(r"OF(\(.*?\))", body) for name, body in LIST.findall(text)}

@@ -80,17 +80,17 @@ std::vector<mx::Shape> Node::output_shapes(const Arrays& inputs) {
 
 // As array::make_arrays, with fewer allocations.
 Arrays node(OpPtr op, Arrays inputs, mx::Stream stream) {
-  const auto& dtypes = op->dtypes;
-  auto primitive = std::make_shared<Node>(stream, op);
-  auto n = dtypes.size();
+  auto primitive = std::make_shared<Node>(stream, std::move(op));
+  const auto& of = primitive->op();
+  auto n = of.dtypes.size();
   Arrays outputs;
   outputs.reserve(n);
   for (size_t i = 0; i < n; ++i) {
-    auto shape = op->shape(inputs, i);
+    auto shape = of.shape(inputs, i);
     bool last = i + 1 == n;
     outputs.emplace_back(
         std::move(shape),
-        dtypes[i],
+        of.dtypes[i],
         primitive,
         last ? std::move(inputs) : inputs);
   }

@@ -99,11 +99,11 @@ def measure(
         by_kernel = dict(zip(kernels, pool.map(optimize, enumerate(kernels))))
         fronts = list(pool.map(specialize, enumerate(specializations)))
         compiled = {path: measured for measured, path in fronts if path}
-        back(tree, compiled, chips)
+        _back(tree, compiled, chips)
     return [measured for measured, _ in fronts]
 
 
-def back(tree: Tree, compiled: dict[Path, Measured], chips: Iterable[str]) -> None:
+def _back(tree: Tree, compiled: dict[Path, Measured], chips: Iterable[str]) -> None:
     """Adds what Mesa makes of each SPIR-V file."""
     paths = list(compiled)
     for chip in chips:

@@ -1,9 +1,9 @@
 """Rules for what C++ has and the Metal Shading Language lacks, and for names that both have.
 
 The simulator's compiler takes all of C++; Apple's does not. `check` reads the text alone and asks
-no compiler, so it names what can be told from the text: a cast between address spaces hidden
-behind a template or an alias is left to `address_spaces`. Some of it has come to MSL since
-(recursion with 2.4, lambdas with 4.0); kernels for every Mac do without.
+no compiler, so it names what can be told from the text: address spaces, statics and sizes of arrays
+are left to `address_spaces`. Some of it has come to MSL since (recursion with 2.4, lambdas with
+4.0); kernels for every Mac do without.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from . import names, variables
+from . import names
 from .outline import KEYWORDS, Outline, Violation, after_angles, split, tokens
 
 # Words that are a fault wherever they stand in code.
@@ -50,7 +50,6 @@ def check(text, self_contained=False):
         *_lambdas(outline),
         *_recursion(outline),
         *_function_pointers(outline),
-        *variables.check(outline),
         *names.check(outline),
     ]
     return sorted(set(found))

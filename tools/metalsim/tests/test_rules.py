@@ -15,27 +15,8 @@ IN_FUNCTION = {
     "thread_local": ["thread_local float f;"],
     "register": ["register int i = 0;"],
     "type identification": ["auto p = dynamic_cast<float*>(x);", "auto t = typeid(x);"],
-    "static local": ["static float last;", "if (x) { static int calls = 0; }"],
     "function pointer": ["float (*f)(float) = helper;", "float (*f[2])(float);"],
     "std": ["x[0] = std::sqrt(2.0f);"],
-    "threadgroup initializer": [
-        "threadgroup float shared = 1;",
-        "threadgroup float shared[2] = {1, 2};",
-        "threadgroup float shared{x[0]};",
-    ],
-    "variable-length array": [
-        "float v[n];",
-        "const uint m = 2 * n; float v[m];",
-        "for (uint k = 1;;) { half v[2 * k]; }",
-    ],
-    "address-space cast": [
-        "device float* p = (device float*)shared;",
-        "auto p = (threadgroup float4*)(x + 4);",
-        "auto p = reinterpret_cast<device uint*>(&shared[1]);",
-        "constant float* p = (constant float*)x;",
-        "thread float* p = (thread float*)&x[0];",
-        "return (void)(device float*)(shared + 1);",
-    ],
     "long long": ["long long l = 0;", "x[0] = (unsigned long long)n;"],
     "keyword": [
         "int half = n / 2;",

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import join
-from metalsim import Library, address_spaces, rules, standard
+from metalsim import Library, address_spaces, rules
 from metalsim.classes import members_of_classes
 from mlx_norms.ladders import SGEMM
 from msl.declarations import ADDRESS_SPACES
@@ -130,14 +130,6 @@ def test_every_member_function_names_the_space_of_its_objects():
     text = "struct S {\n  int n;\n  int f() const {\n    return (n);\n  }\n};\n"
     assert [*members_for_any_space(text, "s.h")] == ["s.h:3"]
     assert [*members_for_any_space(text.replace("const", "const thread"), "s.h")] == []
-
-
-@pytest.mark.instrument
-def test_cpp14(text):
-    """Which MSL is before version 4.0. tests/build/test_cuda_translation.py has more of it."""
-    if address_spaces.compiler() is None:
-        pytest.skip("instrument missing: clang++, for the standard of MSL")
-    assert standard.check(text) == []
 
 
 def kernels(texts):

@@ -128,21 +128,6 @@ def compile_library(macros: str, cpp: str, compiler: str, checked: bool) -> Path
     return cached(f"library-{key}.so", build)
 
 
-def check_syntax(macros: str, cpp: str, compiler: str, warnings) -> str:
-    """What clang says of a rewritten source by these warnings alone; of the shim it says nothing.
-
-    Raises:
-        CompileError: the compiler refuses it.
-    """
-    command = [compiler, "-std=c++20", "-fsyntax-only", "-x", "c++", f"-isystem{SHIM}"]
-    command += ["-Wno-everything", *warnings, "-"]
-    source = f"{macros}#include <metalsim.h>\n{cpp}"
-    done = subprocess.run(command, input=source, capture_output=True, text=True)
-    if done.returncode:
-        raise CompileError(f"{Path(compiler).name} refuses the source\n{done.stderr[:8000]}")
-    return done.stderr
-
-
 def original_name(file: str) -> str:
     """Name of a source file as it was given, from one that a compiled library has."""
     return file.removeprefix(_RELATIVE)

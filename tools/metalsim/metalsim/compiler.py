@@ -17,6 +17,7 @@ SHIM = HERE / "shim"
 RUNTIME = HERE / "runtime"
 _RELATIVE = "/@/"  # before names that are no absolute paths, or debug information adds a folder
 _RELATIVE_MARKER = re.compile(r'^(# \d+ ")(?![/<])', re.MULTILINE)
+_FORBIDDEN = re.compile("attempt to use (?:a poisoned identifier|poisoned)")
 _CLANGS = ("clang++", *(f"clang++-{n}" for n in range(22, 15, -1)))
 _COMPILERS = (*_CLANGS, "g++")
 _HEADERS = (
@@ -214,5 +215,6 @@ def _run(command: list[str], text: str | None = None) -> str:
     done = subprocess.run(command, input=text, capture_output=True, text=True)
     if done.returncode:
         messages = done.stderr[:8000].replace(_RELATIVE, "")
+        messages = _FORBIDDEN.sub("Metal's language has no such word", messages)
         raise CompileError(f"{Path(command[0]).name} refuses the source\n{messages}")
     return done.stdout

@@ -1,4 +1,4 @@
-"""Applies the example of kernels/README.md to a checkout.
+"""For readers of kernels/README.md: applies its example to a checkout; finds where it does not fit.
 
     python tools guide DIRECTORY
 

@@ -1,4 +1,4 @@
-"""Counts what the Metal kernels ask of the memory and of a threadgroup: all tables of the pages.
+"""For readers of the pages: what kernels ask of the memory; holds all their tables of counts.
 
 python tools counts            prints them
 python tools counts --check    exits with 1 if a page has another

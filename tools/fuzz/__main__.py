@@ -1,4 +1,4 @@
-"""Runs random programs, or random numerics, and prints what is wrong.
+"""For who changes an op or a pass: random cases; found axes lost under vmap, and bounds exceeded.
 
     python tools fuzz programs|numerics|shapeless --backend cpu|metal-sim|cuda --programs N --seed S
         [--jobs J] [--only SEED]

@@ -1,4 +1,4 @@
-"""Builds the device, and extensions that run on it.
+"""For hostmetal and what runs on it: builds the device, and extensions, and prints their folder.
 
 python tools hostmetal.build prints the folder to put on PYTHONPATH.
 """

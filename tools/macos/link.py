@@ -1,11 +1,11 @@
-"""Builds the extension for macOS and links it to MLX's own libmlx.dylib, on any machine.
+"""For those without a Mac: links to libmlx.dylib; found a call that a Mac's linker does not know.
 
     python tools macos.link [--mlx RELEASE] [MACOS ...]
 
 MLX has one for each of macOS 14, 15 and 26; by default it is the last, of the newest MLX that there
-are extensions for. The compiler is PyPI's
-ziglang. A symbol that libmlx.dylib does not export fails the link. What the link needs of Apple's
-frameworks and of Python stands in stub libraries that only list symbols.
+are extensions for. The compiler is PyPI's ziglang, on any machine. A symbol that libmlx.dylib does
+not export fails the link. What the link needs of Apple's frameworks and of Python stands in stub
+libraries that only list symbols.
 """
 
 import argparse

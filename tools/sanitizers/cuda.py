@@ -1,4 +1,4 @@
-"""Runs the kernels' cases under compute-sanitizer, on a machine with an NVIDIA GPU.
+"""For those with an NVIDIA GPU: kernels under compute-sanitizer; found reads beyond short rows.
 
     python tools sanitizers.cuda [--tool NAME] [--processes N]
 

@@ -1,4 +1,4 @@
-"""Calls in which every CUDA kernel runs, in each of its ways, on as few rows as that takes.
+"""For sanitizers.cuda: calls in which every CUDA kernel runs in each of its ways, on few rows.
 
     python tools sanitizers.cuda_cases [--device cpu] [--part I --parts N]
 

@@ -1,4 +1,4 @@
-"""Builds the site from the pages and the docstrings.
+"""For readers: builds the site from the pages and docstrings; finds links that lead nowhere.
 
     python tools website [--outdir DIR]
 

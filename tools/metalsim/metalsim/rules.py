@@ -1,4 +1,4 @@
-"""Rules for what C++ has and the Metal Shading Language lacks, and for names that both have.
+"""For writers of Metal kernels: what Metal lacks of C++; found `half` and `level` used as names.
 
 The simulator's compiler takes what Apple's does not, but for words that the shim forbids. `check`
 reads the text alone and asks no compiler, so it names what can be told from the text: address

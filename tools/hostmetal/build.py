@@ -6,7 +6,6 @@ python tools hostmetal.build prints the folder to put on PYTHONPATH.
 import fcntl
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from macos import mlx_wheel
+from metalsim import address_spaces
 from mlx_norms import _built
 from support.variant import ROOT, Staged
 
 PROJECT = Path(__file__).parent
-COMPILERS = ["clang++-16", "clang++", *(f"clang++-{version}" for version in range(22, 16, -1))]
 
 
 class MissingCompiler(RuntimeError):
@@ -31,9 +30,8 @@ def compiler() -> str:
     Raises:
         MissingCompiler: If there is none.
     """
-    for name in COMPILERS:
-        if shutil.which(name):
-            return name
+    if path := address_spaces.compiler():
+        return path
     raise MissingCompiler(
         "the software Metal device needs clang++ 16 to 22, as metal-cpp's headers use blocks, and "
         "none is on PATH: apt-get install clang-16"

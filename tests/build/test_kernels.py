@@ -76,8 +76,9 @@ def test_a_library_for_each_family(texts, with_cuda):
 
 
 def test_self_contained_ascii_without_what_metal_lacks(text):
-    assert rules.check(text, self_contained=True) == []
-    assert '#include "' not in text and "#pragma once" not in text
+    assert rules.check(text) == []
+    assert text.isascii() and '#include "' not in text and "#pragma once" not in text
+    assert set(re.findall(r"#include <(\w+)", text)) <= {"metal_stdlib", "metal_simdgroup_matrix"}
 
 
 @pytest.fixture

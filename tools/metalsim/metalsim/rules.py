@@ -8,30 +8,23 @@ spaces, statics and sizes of arrays are left to `address_spaces`. Some of it has
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
 from . import names
 from .outline import KEYWORDS, Outline, Violation, after_angles, split
 
-_SYSTEM = re.compile(r"metal_|simd/|MetalPerformancePrimitives/|TargetConditionals\.h$")
 
-
-def check(text, self_contained=False):
+def check(text):
     """What in an MSL text the language does not have.
 
     Args:
         text: The text as written; macros are read as they stand, headers are not opened.
-        self_contained: Whether the text is to be compiled alone: no header but Metal's own may be
-            left in it, and no character outside ASCII, comments included.
     Returns:
         Violations in the order of their lines.
     """
     outline = Outline(text)
     found = [
-        *_characters(outline, text, self_contained),
-        *(_includes(outline) if self_contained else ()),
         *_long_long(outline),
         *_lambdas(outline),
         *_recursion(outline),
@@ -39,24 +32,6 @@ def check(text, self_contained=False):
         *names.check(outline),
     ]
     return sorted(set(found))
-
-
-def _characters(outline, text, self_contained):
-    lines = set()
-    if self_contained:
-        lines = {n for n, line in enumerate(text.split("\n"), 1) if not line.isascii()}
-    else:
-        lines = {t.line for t in outline.code + outline.directives if not t.text.isascii()}
-    for line in lines:
-        yield Violation(line, "ASCII", "a character outside ASCII")
-
-
-def _includes(outline):
-    for token in outline.directives:
-        name = re.match(r"\s*#\s*(?:include|import)\s*[<\"]([^>\"]+)", token.text)
-        if name and not _SYSTEM.match(name[1]):
-            message = f"{name[1]} is included by a text that is to be self-contained"
-            yield Violation(token.line, "self-contained", message)
 
 
 def _long_long(outline):
@@ -146,12 +121,11 @@ def _function_pointers(outline):
             yield Violation(code[i].line, "function pointer", "MSL has no plain function pointers")
 
 
-def main(arguments):
+def main(paths):
     """Prints the violations of the named files; returns 1 where there are any."""
-    self_contained = "--self-contained" in arguments
     failed = 0
-    for path in (a for a in arguments if a != "--self-contained"):
-        for violation in check(Path(path).read_text(), self_contained):
+    for path in paths:
+        for violation in check(Path(path).read_text()):
             print(f"{path}:{violation.line}: {violation.rule}: {violation.message}")
             failed = 1
     return failed

@@ -16,7 +16,6 @@ IN_FUNCTION = {
         "float ray_data[2] = {1, 2};",
         "for (int kernel = 0;;) {}",
     ],
-    "ASCII": ["x[0] = 1; // fine: \u00b5\n x[0] = '\u00b5';"],
 }
 
 AT_TOP = {
@@ -28,7 +27,6 @@ AT_TOP = {
     ],
     "function pointer": ["void run(float (*f)(float)) {}"],
     "keyword": ["float half(float x) { return x / 2; }", "struct vertex { float x; };"],
-    "ASCII": ['constant char s[] = "\u00b5";'],
 }
 
 # After `using namespace metal`.
@@ -182,14 +180,9 @@ def test_clean():
         assert rules.check(path.read_text()) == []
 
 
-def test_self_contained():
-    found = rules.check(CLEAN, self_contained=True)
-    assert [(v.line, v.rule) for v in found] == [(2, "ASCII"), (5, "self-contained")]
-
-
 def test_command(tmp_path, capsys):
     (tmp_path / "good.metal").write_text("constant int n = 1;\n")
     (tmp_path / "bad.metal").write_text("constant int n = 1;\nconstant long long l = 1;\n")
     assert rules.main([str(tmp_path / "good.metal")]) == 0
-    assert rules.main(["--self-contained", str(tmp_path / "bad.metal")]) == 1
+    assert rules.main([str(tmp_path / "bad.metal")]) == 1
     assert capsys.readouterr().out == f"{tmp_path}/bad.metal:2: long long: MSL has no long long\n"

@@ -1,4 +1,4 @@
-"""Merges wheels for one release of MLX each into one for all of them.
+"""For who releases: merges wheels for one release of MLX each into one for all of them.
 
     python tools merge_wheels --outdir DIR WHEEL ...
 

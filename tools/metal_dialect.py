@@ -1,4 +1,4 @@
-"""Compares the dialect of our Metal text with that of MLX's own kernels, which every Mac compiles.
+"""For writers of Metal kernels: holds the text to what MLX's kernels use, which Macs compile.
 
     python tools metal_dialect     prints features that MLX does not use; exits with 1 if any
 

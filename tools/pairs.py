@@ -1,4 +1,4 @@
-"""Tries this checkout with releases of MLX: does it build, import and pass its tests?
+"""For another MLX: builds and tests with it; found dtypes and statistics that older ones differ in.
 
     python tools pairs [--quick] [--metal] [MLX[,NANOBIND] ...]
 

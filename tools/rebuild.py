@@ -1,4 +1,4 @@
-"""Builds what has changed of the extension, and runs tests with it, beside any installed package.
+"""For who changes C++: builds what has changed, and runs tests with it, in seconds.
 
     python tools rebuild [pytest argument ...]
 

@@ -1,4 +1,4 @@
-"""What stored results were measured with, and which of them are older than what they measure.
+"""For readers of stored figures: their commits; finds those that are older than what they measure.
 
     python tools results                  lists them
     python tools results --check          names those whose sources have changed since

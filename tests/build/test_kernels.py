@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import join
-from metalsim import Library, address_spaces, rules, standard
+from metalsim import Library, address_spaces, rules
 from metalsim.classes import members_of_classes
 from mlx_norms.ladders import SGEMM
 from msl.declarations import ADDRESS_SPACES
@@ -76,8 +76,9 @@ def test_a_library_for_each_family(texts, with_cuda):
 
 
 def test_self_contained_ascii_without_what_metal_lacks(text):
-    assert rules.check(text, self_contained=True) == []
-    assert '#include "' not in text and "#pragma once" not in text
+    assert rules.check(text) == []
+    assert text.isascii() and '#include "' not in text and "#pragma once" not in text
+    assert set(re.findall(r"#include <(\w+)", text)) <= {"metal_stdlib", "metal_simdgroup_matrix"}
 
 
 @pytest.fixture
@@ -130,14 +131,6 @@ def test_every_member_function_names_the_space_of_its_objects():
     text = "struct S {\n  int n;\n  int f() const {\n    return (n);\n  }\n};\n"
     assert [*members_for_any_space(text, "s.h")] == ["s.h:3"]
     assert [*members_for_any_space(text.replace("const", "const thread"), "s.h")] == []
-
-
-@pytest.mark.instrument
-def test_cpp14(text):
-    """Which MSL is before version 4.0. tests/build/test_cuda_translation.py has more of it."""
-    if address_spaces.compiler() is None:
-        pytest.skip("instrument missing: clang++, for the standard of MSL")
-    assert standard.check(text) == []
 
 
 def kernels(texts):

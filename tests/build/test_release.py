@@ -7,7 +7,6 @@ import zipfile
 
 import pytest
 
-import linux_wheel
 from release import __main__ as tool
 from release import agreement, notes, trial, wheels
 from support.stub_wheel import wheel
@@ -143,18 +142,19 @@ def test_a_wheel_is_merged_from_parts_that_are_built_once(tmp_path, monkeypatch)
     built = []
     tag = f"{wheels.PYTHON}-{wheels.PYTHON}-manylinux_2_35_{wheels.platform.machine()}"
 
-    def build_wheel(source, mlx, directory, kernels):
+    def build_wheel(self, source, mlx, folder, kernels, outdir):
         built.append(mlx)
-        return wheel(directory, mlx, tag)
+        made = wheel(folder, mlx, tag)
+        made.replace(outdir / made.name)
 
-    def sdist(outdir):
+    def sdist(self, outdir):
         (outdir / "mlx_norms-0.1.0").mkdir()
         command = ["tar", "-czf", "mlx_norms-0.1.0.tar.gz", "--remove-files", "mlx_norms-0.1.0"]
         subprocess.run(command, cwd=outdir, check=True)
 
-    monkeypatch.setattr(linux_wheel, "build_sdist", sdist)
-    monkeypatch.setattr(linux_wheel, "build_wheel", build_wheel)
-    monkeypatch.setattr(linux_wheel, "repair", lambda made, outdir: shutil.move(made, outdir))
+    monkeypatch.setattr(wheels.Release, "build_sdist", sdist)
+    monkeypatch.setattr(wheels.Release, "build_wheel", build_wheel)
+    monkeypatch.setattr(wheels, "repair", lambda made, outdir: shutil.move(made, outdir))
     release = wheels.Release(ROOT, tmp_path, ["0.32.3", "0.32.4"])
     made = release.linux()
     assert release.linux() == made and built == ["0.32.3", "0.32.4"]

@@ -1,4 +1,4 @@
-"""The site has all pages and all names, and its links are looked at; .ci/extra builds it."""
+"""The site has all pages and all names; .ci/extra builds it, where a broken link is a warning."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 
 import mlx_norms
 from support.variant import ROOT
-from website import links, source
+from website import source
 
 
 @pytest.fixture(scope="module")
@@ -52,15 +52,3 @@ def test_the_front_is_the_readme(staged):
     text = (staged / "index.md").read_text()
     assert "<picture>" not in text and "speed_dark.svg" in text
     assert "(docs/gallery.md)" in text
-
-
-def test_broken_links_are_found(tmp_path):
-    (tmp_path / "a.html").write_text(
-        """<p id="here"><a href="b.html#there">1</a><a href="#here">2</a><a href="c.html">3</a>
-        <a href="b.html#nowhere">4</a><a href="https://example.org">5</a><img src="d.svg">"""
-    )
-    (tmp_path / "b.html").write_text("""<p id="there">""")
-    broken, elsewhere = links.found(tmp_path)
-    assert [line.split()[-1] for line in broken] == ["c.html", "b.html#nowhere", "d.svg"]
-    assert elsewhere == {"https://example.org"}
-    assert links.report(tmp_path) == 1

@@ -1,4 +1,4 @@
-"""Tells what Mesa's compiler for Apple's GPUs makes of a Metal kernel: registers, spills and more.
+"""For writers of Metal kernels: what Mesa's compiler makes of one; found spills of ropes and gemv.
 
     python tools agx FILE.metal KERNEL [--constants NAME=VALUE ...] [--group N]
 

@@ -37,6 +37,10 @@ class Call:
 
 
 def calls() -> Iterator[Call]:
+    sizes = {"B": SAMPLES} | dict.fromkeys("NLK", ROWS // SAMPLES)
+    of_heads = {"B": ROWS // HEADS, "H": HEADS, "K": HEADS}
+    samples, *positions = IMAGES
+    of_image = {"B": samples, "N": math.prod(positions)}
     for dtype, length in itertools.product(DTYPES, LENGTHS):
         for op, aligned in itertools.product(_NORMS, (True, False)):
             name = f"{op} {dtype} {length}{'' if aligned else ' unaligned'}"
@@ -46,32 +50,34 @@ def calls() -> Iterator[Call]:
                 and length in (128, 4096, 16384)
                 and op in ("rms_norm", "layer_norm", "add_rms_norm")
             )
-            yield Call(name, small, partial(_norm, op, dtype, length, aligned, False))
-            yield Call(f"{name} backward", small, partial(_norm, op, dtype, length, aligned, True))
+            rows = of_heads if op in ("head_rms_norm", "qk_norm") else {}
+            of = _NORMS[op] or op, sizes | rows | {"D": length}, dtype, aligned
+            yield from _both_ways(name, small, *of)
     for dtype, length in itertools.product(DTYPES, LENGTHS):
         for op in ("rms_norms", "l2_norms"):
             small = dtype == "bfloat16" and length == 4096 and op == "rms_norms"
-            run = partial(_norm, op, dtype, length, True, False)
+            run = partial(_evaluate, op, sizes | {"D": length}, dtype)
             yield Call(f"{op} {dtype} {length}", small, run)
         name = f"rms_norms of four lengths {dtype} {length}"
         yield Call(name, False, partial(_norms_of_lengths, dtype, length))
     for dtype, (length, dims) in itertools.product(DTYPES, ROTATED):
         for op in _ROPES:
-            name = f"{op} {dtype} {length} 0:{dims}"
             small = dtype == "bfloat16" and length == 128 and op == "qk_norm_rope"
-            yield Call(name, small, partial(_rope, op, dtype, length, dims))
+            of = sizes | {"H": HEADS, "K": HEADS, "D": length}
+            run = partial(_evaluate, op, of, dtype, dims=dims)
+            yield Call(f"{op} {dtype} {length} 0:{dims}", small, run)
     for dtype, channels in itertools.product(DTYPES, CHANNELS):
-        for op in _IMAGE_NORMS:
+        for op, of in _IMAGE_NORMS.items():
             name = f"{op} {dtype} {channels}"
             small = dtype != "float16" and channels == 320 and op == "group_norm adjoining silu"
-            yield Call(name, small, partial(_image_norm, op, dtype, channels, False))
-            yield Call(f"{name} backward", small, partial(_image_norm, op, dtype, channels, True))
+            options = {"num_groups": GROUPS} if op.startswith("group") else {}
+            of = of or op, of_image | {"C": channels}, dtype
+            yield from _both_ways(name, small, *of, **options)
     for dtype, channels in itertools.product(DTYPES, AXIS1_CHANNELS):
-        for op in ("rms_norm", "layer_norm"):
-            name = f"{op} axis 1 {dtype} {channels}"
-            small = dtype == "bfloat16" and channels == 1024 and op == "layer_norm"
-            yield Call(name, small, partial(_axis1_norm, op, dtype, channels, False))
-            yield Call(f"{name} backward", small, partial(_axis1_norm, op, dtype, channels, True))
+        for op in ("rms_norm axis 1", "layer_norm axis 1"):
+            small = dtype == "bfloat16" and channels == 1024 and op.startswith("layer")
+            of = op, of_image | {"D": channels}, dtype
+            yield from _both_ways(f"{op} {dtype} {channels}", small, *of)
     for dtype in DTYPES:
         name = f"matmul {dtype} {MANY_ROWS}x{DEPTHS[0]}"
         yield Call(name, False, partial(_matmul, dtype, MANY_ROWS, DEPTHS[0], True))
@@ -84,14 +90,16 @@ def calls() -> Iterator[Call]:
             quantized = op == "rms_norm_linear" and depth % 64 == 0  # in groups of 64
             if bits == 16 or quantized:
                 name = f"{op} {dtype} {rows}x{depth}{f' {bits} bits' if bits < 16 else ''}"
-                yield Call(
-                    name,
-                    small and op == "rms_norm_linear",
-                    partial(_linear, op, dtype, rows, depth, bits),
-                )
+                run = partial(_linear, op, dtype, rows, depth, bits)
+                yield Call(name, small and op == "rms_norm_linear", run)
     for dtype, rows, bits in itertools.product(DTYPES, PRODUCT_ROWS, (8, 4)):
         name = f"quantized_matmul {dtype} {rows}x{DEPTHS[0]} {bits} bits"
         yield Call(name, dtype == "bfloat16", partial(_quantized, dtype, rows, DEPTHS[0], bits))
+
+
+def _both_ways(name, small, *of, **options) -> Iterator[Call]:
+    for way, backward in (("", False), (" backward", True)):
+        yield Call(name + way, small, partial(_evaluate, *of, backward=backward, **options))
 
 
 # Names in tables of figures, and those of the table of ops.
@@ -126,13 +134,6 @@ def _array(shape, dtype, aligned=True):
     return mx.zeros(math.prod(shape) + 1, getattr(mx, dtype))[1:].reshape(shape)
 
 
-def _norm(op, dtype, length, aligned, backward):
-    sizes = {"B": SAMPLES, "D": length} | dict.fromkeys("NLK", ROWS // SAMPLES)
-    if op in ("head_rms_norm", "qk_norm"):
-        sizes |= {"B": ROWS // HEADS, "H": HEADS, "K": HEADS}
-    _evaluate(_NORMS.get(op) or op, sizes, dtype, backward, aligned)
-
-
 def _norms_of_lengths(dtype, length):
     import mlx.core as mx
 
@@ -143,25 +144,7 @@ def _norms_of_lengths(dtype, length):
     mx.eval(mlx_norms.rms_norms(xs, [_array((n,), dtype) for n in lengths]))
 
 
-def _rope(op, dtype, length, dims):
-    sizes = {"B": SAMPLES, "L": ROWS // SAMPLES, "H": HEADS, "K": HEADS, "D": length}
-    _evaluate(op, sizes, dtype, False, dims=dims)
-
-
-def _image_norm(op, dtype, channels, backward):
-    samples, *positions = IMAGES
-    sizes = {"B": samples, "N": math.prod(positions), "C": channels}
-    options = {"num_groups": GROUPS} if op.startswith("group") else {}
-    _evaluate(_IMAGE_NORMS[op] or op, sizes, dtype, backward, **options)
-
-
-def _axis1_norm(op, dtype, channels, backward):
-    samples, *positions = IMAGES
-    sizes = {"B": samples, "N": math.prod(positions), "D": channels}
-    _evaluate(f"{op} axis 1", sizes, dtype, backward)
-
-
-def _evaluate(name, sizes, dtype, backward, aligned=True, **options):
+def _evaluate(name, sizes, dtype, aligned=True, backward=False, **options):
     """Evaluates an op's results, or, with zeros as cotangents, its gradients."""
     import mlx.core as mx
 

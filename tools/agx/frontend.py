@@ -8,8 +8,8 @@ from pathlib import Path
 
 from .packages import Tree
 
-LLVM = "usr/lib/llvm-19/bin"
-CLANG = f"{LLVM}/clang"
+_LLVM = "usr/lib/llvm-19/bin"
+_CLANG = f"{_LLVM}/clang"
 _VECTORS_BY_ONE = re.compile(
     r"^  (?P<value>%\S+) = select (?P<flags>(?:[a-z]+ )*)i1 (?P<condition>\S+), <(?P<size>\d+) x ",
     re.M,
@@ -18,9 +18,9 @@ _RESOURCES = "usr/lib/llvm-19/lib/clang/19"
 _TEXT = ("-x", "clcpp", "-cl-std=CLC++2021", "-finclude-default-header")
 _TEXT += ("-fdeclare-opencl-builtins",)
 # LLVM threads no jumps for a GPU, whose threads diverge; of SPIR it does not know that.
-PASSES = ("-inline-threshold=1000000", "-jump-threading-threshold=0")
+_PASSES = ("-inline-threshold=1000000", "-jump-threading-threshold=0")
 # -O1 gives SPIR-V that Mesa refuses; -O3 leaves vectors of 16-bit elements in memory.
-_OPTIMIZED = ("-O2", *(word for option in PASSES for word in ("-mllvm", option)))
+_OPTIMIZED = ("-O2", *(word for option in _PASSES for word in ("-mllvm", option)))
 IN_MEMORY = "private arrays left in memory"
 
 
@@ -62,9 +62,9 @@ def specialized(tree: Tree, source: Path, macros: list[str], to: Path) -> Path:
     try:
         # With the constants as the kernel's own, which are else kept.
         files = source.with_suffix(".ll"), constants
-        tree.run(f"{LLVM}/llvm-link", "-internalize", *files, "-S", "-o", linked)
+        tree.run(f"{_LLVM}/llvm-link", "-internalize", *files, "-S", "-o", linked)
     except RuntimeError as error:
-        raise Refused(f"llvm-link: {first_error(str(error))}") from None
+        raise Refused(f"llvm-link: {_first_error(str(error))}") from None
     _clang(tree, linked, assembly, "-x", "ir", *_OPTIMIZED)  # opt would vectorize loops, too
     return assemble(tree, assembly)
 
@@ -74,9 +74,9 @@ def _clang(tree: Tree, source: Path, to: Path, *more: str) -> None:
     options = ["-cc1", "-triple", "spir64-unknown-unknown", "-emit-llvm", *more]
     options += ["-resource-dir", str(resources), "-internal-isystem", f"{resources}/include"]
     try:
-        tree.run(CLANG, *options, "-o", to, source)
+        tree.run(_CLANG, *options, "-o", to, source)
     except RuntimeError as error:
-        raise Refused(f"clang: {first_error(str(error))}") from None
+        raise Refused(f"clang: {_first_error(str(error))}") from None
 
 
 def assemble(tree: Tree, assembly: Path) -> Path:
@@ -96,7 +96,7 @@ def assemble(tree: Tree, assembly: Path) -> Path:
         tree.run("usr/lib/llvm-19/bin/llvm-as", assembly, "-o", bitcode)
         tree.run("usr/bin/llvm-spirv-19", "--spirv-max-version=1.3", bitcode, "-o", spirv)
     except RuntimeError as error:
-        raise Refused(f"llvm-spirv: {first_error(str(error))}") from None
+        raise Refused(f"llvm-spirv: {_first_error(str(error))}") from None
     return spirv
 
 
@@ -133,7 +133,7 @@ def whole_conditions(assembly: str) -> str:
     return _VECTORS_BY_ONE.sub(splat, assembly)
 
 
-def first_error(text: str) -> str:
+def _first_error(text: str) -> str:
     lines = text.splitlines() or ["?"]
     line = next((line for line in lines if "error" in line.lower()), lines[0])
     return re.sub(r"^.*?error: ", "", line)[:200]

@@ -59,18 +59,16 @@ def measure(
     texts: dict[str, str],
     specializations: Iterable[Specialization],
     chips: Iterable[str],
-    include: tuple[Path, ...] = (),
-    jobs: int = 2,
 ) -> list[Measured]:
     """Runs specializations of these texts through the chain, in order."""
     chips, specializations = tuple(chips), list(specializations)
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
 
         def optimize(numbered) -> tuple[OpenCL, Path] | Exception:
             number, of = numbered
             try:
-                options = of.group, of.exactly, include
-                made = translate(texts[of.library], of.library, of.kernel, *options)
+                text = texts[of.library]
+                made = translate(text, of.library, of.kernel, of.group, of.exactly)
                 source = Path(folder, f"kernel{number}.clcpp")
                 source.write_text(made.text)
                 optimized(tree, source)
@@ -99,11 +97,11 @@ def measure(
         by_kernel = dict(zip(kernels, pool.map(optimize, enumerate(kernels))))
         fronts = list(pool.map(specialize, enumerate(specializations)))
         compiled = {path: measured for measured, path in fronts if path}
-        back(tree, compiled, chips)
+        _back(tree, compiled, chips)
     return [measured for measured, _ in fronts]
 
 
-def back(tree: Tree, compiled: dict[Path, Measured], chips: Iterable[str]) -> None:
+def _back(tree: Tree, compiled: dict[Path, Measured], chips: Iterable[str]) -> None:
     """Adds what Mesa makes of each SPIR-V file."""
     paths = list(compiled)
     for chip in chips:

@@ -70,7 +70,6 @@ def translate(
     kernel: str,
     group: tuple[int, int, int] | None = None,
     exactly: bool = False,
-    include: tuple[Path, ...] = (),
 ) -> OpenCL:
     """One kernel of a Metal text.
 
@@ -81,12 +80,11 @@ def translate(
         group: threads of a threadgroup; None: as many as the kernel declares as most.
         exactly: whether it is compiled for those alone. Otherwise it has to run with as many as it
             declares by max_total_threads_per_threadgroup, which leaves each fewer registers.
-        include: folders for includes.
 
     Raises:
         SourceError: something in it has no translation.
     """
-    tokens = Tokens(preprocess(text, name, find_compiler(), include), name)
+    tokens = Tokens(preprocess(text, name, find_compiler()), name)
     declared = declarations(tokens)
     if kernel not in declared.entries:
         raise SourceError(f"{name} has no kernel '{kernel}'")

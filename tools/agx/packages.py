@@ -1,4 +1,4 @@
-"""Debian's packages of the compilers, unpacked in a cache folder: nothing is installed.
+"""For agx: Debian's packages of the compilers, unpacked in a cache folder: nothing is installed.
 
 python tools agx.packages          fetches them and prints the folder
 python tools agx.packages --pin    prints packages.txt anew, with today's versions

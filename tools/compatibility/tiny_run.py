@@ -1,4 +1,4 @@
-"""Runs tiny models of a package with MLX's norms and patched, in the package's environment.
+"""For compatibility: runs tiny models with MLX's norms and patched, in a package's environment.
 
     python tiny_run.py PACKAGE
 

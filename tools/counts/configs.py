@@ -1,4 +1,4 @@
-"""Counts what bench/command/metal_sim.py asks for, as norms.py does, in JSON.
+"""For python bench norm --backend metal-sim: counts what it asks for, as norms.py does, in JSON.
 
 Reads a list of configs, each with a provider's name, and prints a list of the fields of
 metal_sim.Counts.

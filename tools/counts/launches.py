@@ -1,4 +1,4 @@
-"""Counts the launches of a transformer's layer at decode: stock, patched, with projections.
+"""For readers of the pages: launches of a layer at decode, stock, patched and with projections.
 
     python tools counts.launches [--csv FILE]
 

@@ -1,22 +1,10 @@
-"""Counts what each rung of a ladder asks of the memory and of a threadgroup, as norms.py does.
+"""What each rung of the ladder of layer norms asks of the memory and of a threadgroup."""
 
-python tools counts.layer_norm_ladder            prints the table of docs/ladders.md
-python tools counts.layer_norm_ladder --check    exits with 1 if the page has another
-python tools counts.layer_norm_ladder --write    writes it into the page
-"""
-
-import sys
 from dataclasses import dataclass
 
 from harness import page_part
-from support.variant import ROOT
 
-from . import page
-from .simulated import attached, launches
-
-PAGE = ROOT / "docs" / "ladders.md"
-BEGIN = "<!-- layer norm ladder: python tools counts.layer_norm_ladder --write -->\n"
-END = "<!-- end of layer norm ladder -->\n"
+from .simulated import launches
 
 ROWS = 64
 LENGTH = 768
@@ -60,10 +48,8 @@ def count_layer_norm(simulator, rung, dtype, length) -> Count:
     )
 
 
-def measure() -> str:
-    """The table, in Markdown. Runs where the extension is one that runs on the software device."""
-    simulator = attached()
-
+def measure(simulator) -> str:
+    """A table in Markdown."""
     import mlx.core as mx
 
     from mlx_norms.ladders import LAYER_NORM
@@ -75,11 +61,3 @@ def measure() -> str:
         read = f"{c.of_rows:.3g} + {c.of_parameters:.3g}"
         lines.append([rung.name, rung.fixes, read, f"{c.barriers:.3g}", f"{c.simd_ops:.3g}"])
     return page_part.markdown(heading, lines)
-
-
-def main(arguments: list[str]) -> int:
-    return page.main(arguments, "counts.layer_norm_ladder", measure, PAGE, (BEGIN, END))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,8 +1,4 @@
-"""Counts what the rungs of the SGEMM ladder ask for, on the software device.
-
-    python tools counts.sgemm_ladder            prints the table of docs/ladders.md
-    python tools counts.sgemm_ladder --check    exits with 1 if the page has another
-    python tools counts.sgemm_ladder --write    writes it into the page
+"""What the rungs of the SGEMM ladder ask for.
 
 Of a product of two matrices of SIZE x SIZE, as metalsim counts: bytes of A and B that loads from
 device memory request for a multiply-add, threadgroup memory, and a threadgroup's barriers and
@@ -11,18 +7,11 @@ check that what it has asks for the bytes that its tiles should, of products of 
 """
 
 import itertools
-import sys
 
 import join
 from harness import page_part
-from support.variant import ROOT
 
-from . import page
-from .simulated import attached, launches
-
-PAGE = ROOT / "docs" / "ladders.md"
-BEGIN = "<!-- sgemm counts: python tools counts.sgemm_ladder --write -->\n"
-END = "<!-- end of sgemm counts -->\n"
+from .simulated import launches
 
 SIZE = 256
 THREADGROUP_MEMORY = 32 << 10  # of a core, on Apple's GPUs
@@ -40,10 +29,8 @@ TILE_HEADS = (
 )
 
 
-def measure() -> str:
-    """The table, in Markdown. Runs where the extension is one that runs on the software device."""
-    simulator = attached()
-
+def measure(simulator) -> str:
+    """Two tables in Markdown."""
     import mlx.core as mx
 
     from mlx_norms.ladders import SGEMM, sgemm
@@ -149,11 +136,3 @@ def _cells(group, result):
     yield str(THREADGROUP_MEMORY // memory) if memory else "any"
     yield f"{result.barriers / result.threadgroups:.3g}"
     yield f"{result.simd_ops / result.threadgroups:.3g}"
-
-
-def main(arguments: list[str]) -> int:
-    return page.main(arguments, "counts.sgemm_ladder", measure, PAGE, (BEGIN, END))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Runs random programs, or random numerics, and prints what is wrong.
+"""For who changes an op or a pass: random cases; found axes lost under vmap, and bounds exceeded.
 
     python tools fuzz programs|numerics|shapeless --backend cpu|metal-sim|cuda --programs N --seed S
         [--jobs J] [--only SEED]
@@ -18,9 +18,10 @@ against the same functions of MLX's.
 """
 
 import argparse
-import os
 import subprocess
 import sys
+
+from support.variant import environment
 
 from . import workers
 
@@ -29,24 +30,23 @@ BACKENDS = ("cpu", "metal-sim", "cuda", "metal")
 
 def environment_for(backend):
     """The workers' variables. The simulated device is a package of its own, built here."""
-    environment = dict(os.environ)
-    if backend == "metal-sim":
-        from hostmetal.build import HostBuild
+    if backend != "metal-sim":
+        return environment()
+    from hostmetal.build import HostBuild
 
-        build = HostBuild()
-        build.compile()
-        environment["PYTHONPATH"] = str(build.site)
-    return environment
+    build = HostBuild()
+    build.compile()
+    return environment(build.site)
 
 
-def show(kind, backend, seed, environment):
+def show(kind, backend, seed, variables):
     """Prints the case of a seed, from a process of its own."""
     code = (
         "import sys; from fuzz.backends import Backend; from fuzz.kinds import SHOWN; "
         f"print(SHOWN[{kind!r}]({seed}, Backend({backend!r})))"
     )
     command = [sys.executable, "-X", "faulthandler", "-c", code]
-    subprocess.run(command, env=workers.environment_of(environment), cwd=workers.TOOLS)
+    subprocess.run(command, env=variables, cwd=workers.TOOLS)
 
 
 def main(arguments=None):
@@ -60,14 +60,14 @@ def main(arguments=None):
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="processes")
     parser.add_argument("--only", type=int, metavar="SEED", help="run and show this case alone")
     given = parser.parse_args(arguments)
-    environment = environment_for(given.backend)
+    variables = environment_for(given.backend)
     seeds = range(given.seed, given.seed + given.programs)
     if given.only is not None:
         seeds = [given.only]
-        show(given.kind, given.backend, given.only, environment)
+        show(given.kind, given.backend, given.only, variables)
     ran = failed = void = 0
     for result in workers.run(
-        given.kind, given.backend, seeds, jobs=given.jobs, environment=environment
+        given.kind, given.backend, seeds, jobs=given.jobs, variables=variables
     ):
         ran += 1
         void += result.void

@@ -36,13 +36,11 @@ def changeable(draw):
 class set_item:
     """x[index] = value, or x[index] += value."""
 
-    @staticmethod
     def choose(draw):
         target = changeable(draw)
         index, value = place_in(draw, target)
         return (target, *value), dict(index=index, adds=draw.chance(0.4))
 
-    @staticmethod
     def run(context, target, value=2.5, *, index, adds):
         if adds:
             target[index] += value
@@ -55,14 +53,12 @@ class set_item:
 class update:
     """x += y, and other in-place operators."""
 
-    @staticmethod
     def choose(draw):
         target = changeable(draw)
         how = draw.one_of(["add", "add", "subtract", "multiply"])
         value = [draw.like(target)] if draw.chance(0.6) else [draw.row_of(target)]
         return (target, *(value if draw.chance(0.8) else [])), dict(how=how)
 
-    @staticmethod
     def run(context, target, value=0.5, *, how):
         if how == "add":
             target += value
@@ -77,11 +73,9 @@ class update:
 class alias:
     """Another reference to the same array."""
 
-    @staticmethod
     def choose(draw):
         return (draw.value(),), {}
 
-    @staticmethod
     def run(context, a):
         return [a]
 
@@ -90,13 +84,11 @@ class alias:
 class evaluate:
     """Evaluates some values now."""
 
-    @staticmethod
     def choose(draw):
         values = {draw.value() for _ in range(draw.integer(1, 3))}
         how = draw.one_of(["eval", "async_eval", "async_eval", "item", "numpy"])
         return tuple(sorted(values)), dict(how=how)
 
-    @staticmethod
     def run(context, *arrays, how):
         if how == "eval":
             mx.eval(*arrays)
@@ -113,11 +105,9 @@ class evaluate:
 class drop:
     """Drops the last reference to a value."""
 
-    @staticmethod
     def choose(draw):
         return (), dict(value=draw.value(among=draw.own))
 
-    @staticmethod
     def run(context, value):
         del context.values[value]
         return []
@@ -152,12 +142,10 @@ def ours_fails(h):
 class bad_call:
     """A call that raises; the pending sum that it looked at is used afterwards."""
 
-    @staticmethod
     def choose(draw):
         x = draw.rows()
         return (x, draw.like(x)), dict(call=draw.one_of(BAD_CALLS))
 
-    @staticmethod
     def run(context, x, r, call):
         h = x + r
         try:

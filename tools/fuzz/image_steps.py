@@ -17,7 +17,6 @@ def choose(draw, axes):
 class image_layer:
     """mlx.nn's layers that patch() takes, and whose own norm is mx.fast's."""
 
-    @staticmethod
     def choose(draw):
         form = draw.one_of(["GroupNorm", "InstanceNorm"])
         x, *parameters = choose(draw, 3 if form == "InstanceNorm" else 2)
@@ -26,7 +25,6 @@ class image_layer:
             options["groups"] = draw.one_of(divisors(draw.values[x].shape[-1]))
         return (x, *parameters), options
 
-    @staticmethod
     def run(context, x, *parameters, form, eps, groups=None):
         dims, affine = x.shape[-1], bool(parameters)
         if form == "GroupNorm":

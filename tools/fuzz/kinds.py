@@ -36,28 +36,21 @@ def shown_program(seed, backend):
     return "\n".join(lines)
 
 
-def numeric_failures(seed, backend):
-    return numerics.check(numerics.generate(seed, backend), backend)
+def of(module):
+    """What runs and what shows the cases of a module that generates and checks them."""
+
+    def failures(seed, backend):
+        return module.check(module.generate(seed, backend), backend)
+
+    return failures, lambda seed, backend: str(module.generate(seed, backend))
 
 
-def shown_numerics(seed, backend):
-    return str(numerics.generate(seed, backend))
-
-
-def shapeless_failures(seed, backend):
-    return shapeless.check(shapeless.generate(seed), backend)
-
-
-def shown_shapeless(seed, backend):
-    return str(shapeless.generate(seed))
-
-
-FAILURES = {
-    "programs": program_failures,
-    "numerics": numeric_failures,
-    "shapeless": shapeless_failures,
+_KINDS = {
+    "programs": (program_failures, shown_program),
+    "numerics": of(numerics),
+    "shapeless": of(shapeless),
 }
-SHOWN = {"programs": shown_program, "numerics": shown_numerics, "shapeless": shown_shapeless}
+FAILURES, SHOWN = ({kind: each[i] for kind, each in _KINDS.items()} for i in range(2))
 # Kinds whose cases start processes of their own, which cannot share a device's threads; they get
 # the backend's name.
 FORKING = {"shapeless"}

@@ -25,12 +25,10 @@ def dims_of(layer):
 
 @kind(2)
 class linear:
-    @staticmethod
     def choose(draw):
         x = draw.rows()
         return (x,), dict(layer=draw.one_of(fitting(draw, x)))
 
-    @staticmethod
     def run(context, x, layer):
         return [context.layers[layer](x)]
 
@@ -39,7 +37,6 @@ class linear:
 class projections:
     """A norm, perhaps with a residual add, and one to five layers that read it; it may be held."""
 
-    @staticmethod
     def choose(draw):
         x = draw.rows()
         parameters, options = choose_norm(draw, x)
@@ -49,7 +46,6 @@ class projections:
         options |= dict(layers=chosen, adds=bool(added), held=draw.chance(0.2))
         return (x, *added, *parameters), options
 
-    @staticmethod
     def run(context, x, *parameters, layers, adds, held, **options):
         sums = []
         if adds:
@@ -68,7 +64,6 @@ def swiglu(gate, up):
 class gated:
     """A SwiGLU of two layers that read one norm."""
 
-    @staticmethod
     def choose(draw):
         x = draw.rows()
         parameters, options = choose_norm(draw, x)
@@ -76,7 +71,6 @@ class gated:
         up = draw.one_of(fitting(draw, x, outputs=draw.context.layers[gate].weight.shape[0]))
         return (x, *parameters), options | dict(gate=gate, up=up)
 
-    @staticmethod
     def run(context, x, *parameters, gate, up, **options):
         n = norm_of(x, parameters, **options)
         g, u = context.layers[gate](n), context.layers[up](n)
@@ -87,7 +81,6 @@ class gated:
 class compiled_gated(gated):
     """The same as mlx_lm writes it: if mx.compile fuses, the gate is one kernel."""
 
-    @staticmethod
     def run(context, x, *parameters, gate, up, **options):
         n = norm_of(x, parameters, **options)
         return [mx.compile(swiglu)(context.layers[gate](n), context.layers[up](n))]

@@ -5,6 +5,7 @@ import math
 
 import mlx.core as mx
 
+from mlx_norms._table import stock
 from support.norm_case import result_type
 
 from .jitter import in_order
@@ -61,17 +62,7 @@ class Steps:
             return (mx.fast.rms_norm(x, None, eps) * weight).astype(dtype)
         return mx.fast.rms_norm(x, weight, eps)
 
-    @staticmethod
-    def layer(x, weight=None, bias=None, *, eps):
-        return mx.fast.layer_norm(x, weight, bias, eps)
-
-    @staticmethod
-    def scaled(x, factor):
-        return x * factor
-
-    @staticmethod
-    def moved(f, x):
-        return f(x)
+    layer, scaled, moved = map(staticmethod, (stock.layer, stock.scaled, stock.moved))
 
     @staticmethod
     def activated(activation, a):

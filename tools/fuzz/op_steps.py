@@ -53,7 +53,6 @@ def divisors(n):
 
 @kind(13)
 class our_op:
-    @staticmethod
     def choose(draw):
         function = draw.one_of(OF_FUNCTION)
         op = OPS[draw.one_of(OF_FUNCTION[function])]
@@ -78,6 +77,5 @@ class our_op:
                 sizes |= sizes_of(op.axes[name], draw.values[numbers[-1]].shape, {})
         return tuple(numbers), dict(op=op.name) | options
 
-    @staticmethod
     def run(context, *arrays, op, **options):
         return context.norms.call(OPS[op], arrays, **options)

@@ -10,7 +10,7 @@ KINDS = {}  # of steps, by name
 
 
 def kind(weight, *, effect=False, writes=False, transforms=False):
-    """Registers a class with `choose(draw)` and `run(context, *arrays, **options)`.
+    """Registers a class of the functions `choose(draw)` and `run(context, *arrays, **options)`.
 
     Args:
         weight: How often it is drawn, relative to the others.
@@ -21,6 +21,7 @@ def kind(weight, *, effect=False, writes=False, transforms=False):
 
     def register(cls):
         cls.weight, cls.effect, cls.writes, cls.transforms = weight, effect, writes, transforms
+        cls.choose, cls.run = staticmethod(cls.choose), staticmethod(cls.run)
         KINDS[cls.__name__] = cls
         return cls
 

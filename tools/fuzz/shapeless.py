@@ -71,7 +71,7 @@ def shown(sizes):
     return " ".join(f"{letter}={n}" for letter, n in sizes.items())
 
 
-def generate(seed):
+def generate(seed, backend=None):
     """The first seeds are each op's gradient, traced with a few samples and with one."""
     if seed < 2 * len(OPS):
         return swept(seed, list(OPS.values())[seed // 2], samples=3 - 2 * (seed % 2))

@@ -26,36 +26,30 @@ def choose_norm(draw, x):
 
 @kind(5)
 class add:
-    @staticmethod
     def choose(draw):
         a = draw.value()
         return (a, draw.like(a)), {}
 
-    @staticmethod
     def run(context, a, b):
         return [a + b]
 
 
 @kind(2)
 class broadcast_op:
-    @staticmethod
     def choose(draw):
         a = draw.rows()
         return (a, draw.row_of(a)), dict(op=draw.one_of(["add", "subtract", "multiply"]))
 
-    @staticmethod
     def run(context, a, b, op):
         return [getattr(mx, op)(a, b)]
 
 
 @kind(2)
 class number:
-    @staticmethod
     def choose(draw):
         op = draw.one_of(["add", "multiply"])
         return (draw.value(),), dict(op=op, by=draw.one_of([1.0, 1.5, 0.25, -1.0]))
 
-    @staticmethod
     def run(context, a, op, by):
         return [a + by if op == "add" else a * by]
 
@@ -64,12 +58,10 @@ class number:
 class one_plus:
     """Gemma's weight, 1 + w."""
 
-    @staticmethod
     def choose(draw):
         how = draw.one_of(["left", "right", "array"])
         return (draw.value(lambda a: a.ndim == 1),), dict(how=how)
 
-    @staticmethod
     def run(context, w, how):
         if how == "array":
             return [mx.array(1.0, w.dtype) + w]
@@ -78,47 +70,39 @@ class one_plus:
 
 @kind(2)
 class elementwise:
-    @staticmethod
     def choose(draw):
         return (draw.value(),), dict(op=draw.one_of(["tanh", "sigmoid", "abs", "negative"]))
 
-    @staticmethod
     def run(context, a, op):
         return [getattr(mx, op)(a)]
 
 
 @kind(1)
 class product:
-    @staticmethod
     def choose(draw):
         a = draw.value()
         return (a, draw.like(a)), {}
 
-    @staticmethod
     def run(context, a, b):
         return [a * b]
 
 
 @kind(1)
 class cast:
-    @staticmethod
     def choose(draw):
         return (draw.value(),), dict(dtype=draw.dtype())
 
-    @staticmethod
     def run(context, a, dtype):
         return [a.astype(dtype)]
 
 
 @kind(5)
 class norm:
-    @staticmethod
     def choose(draw):
         x = draw.rows()
         parameters, options = choose_norm(draw, x)
         return (x, *parameters), options
 
-    @staticmethod
     def run(context, x, *parameters, **options):
         return [norm_of(x, parameters, **options)]
 
@@ -127,13 +111,11 @@ class norm:
 class residual:
     """A residual add and its norm, as in models; the sum may not be held otherwise."""
 
-    @staticmethod
     def choose(draw):
         x = draw.rows()
         parameters, options = choose_norm(draw, x)
         return (x, draw.like(x), *parameters), options | dict(held=draw.chance(0.7))
 
-    @staticmethod
     def run(context, x, r, *parameters, held, **options):
         h = x + r
         n = norm_of(h, parameters, **options)
@@ -154,7 +136,6 @@ def broadcasts(shape, to):
 class prologue:
     """A norm of what else models leave pending before one; the sum may not be held otherwise."""
 
-    @staticmethod
     def choose(draw):
         x = draw.rows()
         form = draw.one_of(["number", "factor", "factor of sum", "cast", "sum"])
@@ -168,7 +149,6 @@ class prologue:
         options |= dict(form=form, held=draw.chance(0.7), before=draw.chance(0.5))
         return (x, draw.like(x), *more, *parameters), options
 
-    @staticmethod
     def run(context, x, r, *others, form, held, before, **options):
         if form.startswith("factor"):
             factor, *others = others
@@ -191,14 +171,12 @@ class prologue:
 class norm_then_add_norm:
     """A norm of a branch, and one of the sum to which the branch is added."""
 
-    @staticmethod
     def choose(draw):
         x = draw.rows()
         r = draw.like(x)
         parameters, options = choose_norm(draw, r)
         return (x, r, *parameters), options
 
-    @staticmethod
     def run(context, x, r, *parameters, **options):
         h = x + norm_of(mx.tanh(r), parameters, **options)
         return [h, norm_of(h, parameters, **options)]
@@ -208,7 +186,6 @@ class norm_then_add_norm:
 class roped:
     """Norms of queries and keys, then a rope; the norms may be held."""
 
-    @staticmethod
     def choose(draw):
         q = draw.value(lambda a: a.ndim >= 1 and a.size > 0 and a.shape[-1] % 2 == 0)
         k = draw.like(q)
@@ -226,7 +203,6 @@ class roped:
             offset=draw.integer(0, 40),  # MLX's rope is wrong on CUDA before the first position
         )
 
-    @staticmethod
     def run(context, q, k, *weights, has, eps, heads, held, before, same, traditional, offset):
         norms = []
         for x, weight in zip((q, k), weights or (None, None), strict=True):
@@ -252,13 +228,11 @@ class roped:
 class two_norms:
     """Two norms of one sum: the second finds the add already fused."""
 
-    @staticmethod
     def choose(draw):
         x = draw.rows()
         parameters, options = choose_norm(draw, x)
         return (x, draw.like(x), *parameters), options
 
-    @staticmethod
     def run(context, x, r, *parameters, **options):
         h = x + r
         first = norm_of(h, parameters, **options)
@@ -270,7 +244,6 @@ class two_norms:
 class part:
     """A slice: some rows, or a part of each row."""
 
-    @staticmethod
     def choose(draw):
         a = draw.rows()
         shape = draw.values[a].shape
@@ -282,7 +255,6 @@ class part:
             first, stop = stop - 1, (first - 1 if first else None)
         return (a,), dict(axis=axis, part=(first, stop, step))
 
-    @staticmethod
     def run(context, a, axis, part):
         return [a[(slice(None),) * axis + (slice(*part),)]]
 
@@ -291,12 +263,10 @@ class part:
 class element:
     """One row, or one element of the first axis."""
 
-    @staticmethod
     def choose(draw):
         a = draw.value(lambda a: a.ndim >= 2 and a.size > 0)
         return (a,), dict(index=draw.integer(0, draw.values[a].shape[0] - 1))
 
-    @staticmethod
     def run(context, a, index):
         return [a[index]]
 
@@ -305,13 +275,11 @@ class element:
 class layout:
     """The same elements in another shape or order."""
 
-    @staticmethod
     def choose(draw):
         a = draw.rows()
         how = draw.one_of(["swapaxes", "flatten", "expand", "repeat", "transpose twice"])
         return (a,), dict(how=how)
 
-    @staticmethod
     def run(context, a, how):
         if how == "swapaxes":
             return [mx.swapaxes(a, 0, -1)]
@@ -326,34 +294,28 @@ class layout:
 
 @kind(1)
 class join:
-    @staticmethod
     def choose(draw):
         a = draw.rows()
         return (a, draw.like(a)), dict(axis=draw.integer(0, draw.values[a].ndim - 1))
 
-    @staticmethod
     def run(context, a, b, axis):
         return [mx.concatenate([a, b], axis)]
 
 
 @kind(1)
 class reduce:
-    @staticmethod
     def choose(draw):
         axis = draw.one_of([0, -1])
         return (draw.rows(),), dict(axis=axis, keepdims=draw.chance(0.6))
 
-    @staticmethod
     def run(context, a, axis, keepdims):
         return [mx.sum(a, axis, keepdims=keepdims)]
 
 
 @kind(1)
 class stop_gradient:
-    @staticmethod
     def choose(draw):
         return (draw.value(),), {}
 
-    @staticmethod
     def run(context, a):
         return [mx.stop_gradient(a)]

@@ -58,13 +58,11 @@ def choose_function(draw, numbers, arrays=None):
 class derivative:
     """Gradients or Jacobian products, mostly together with the values."""
 
-    @staticmethod
     def choose(draw):
         numbers = arguments_of(draw)
         how = draw.one_of(["grad", "value_and_grad", "vjp", "jvp"])
         return numbers, choose_function(draw, numbers) | dict(how=how)
 
-    @staticmethod
     def run(context, *arrays, body, breaks, how):
         f = breaking(body.function(context), breaks)
 
@@ -93,7 +91,6 @@ class derivative:
 class batched:
     """mx.vmap over an axis of one or more arguments."""
 
-    @staticmethod
     def choose(draw):
         first = draw.value(lambda a: a.ndim >= 1 and a.size > 0)
         shape = draw.values[first].shape
@@ -119,7 +116,6 @@ class batched:
             raise NoChoice
         return tuple(numbers), options | dict(axes=tuple(axes))
 
-    @staticmethod
     def run(context, *arrays, body, breaks, axes):
         f = breaking(body.function(context), breaks)
         out = list(call(mx.vmap(f, in_axes=axes), *arrays, breaks=breaks) or [])
@@ -153,7 +149,6 @@ def may_be_shapeless(body):
 class compiled:
     """Called once, or again with other values or more rows."""
 
-    @staticmethod
     def choose(draw):
         numbers = arguments_of(draw)
         options = choose_function(draw, numbers)
@@ -162,7 +157,6 @@ class compiled:
         again = draw.one_of([None, "values", "rows" if shapeless else "values"])
         return numbers, options | dict(shapeless=shapeless, again=again)
 
-    @staticmethod
     def run(context, *arrays, body, breaks, shapeless, again):
         f = mx.compile(breaking(body.function(context), breaks), shapeless=shapeless)
         # New arrays, since MLX raises if the graph reaches the arguments of the call.
@@ -180,12 +174,10 @@ class compiled:
 class checkpointed:
     """Its steps run again in the backward pass of whatever contains it."""
 
-    @staticmethod
     def choose(draw):
         numbers = arguments_of(draw)
         return numbers, choose_function(draw, numbers)
 
-    @staticmethod
     def run(context, *arrays, body, breaks):
         f = breaking(body.function(context), breaks)
         return list(call(mx.checkpoint(f), *arrays, breaks=breaks) or [])

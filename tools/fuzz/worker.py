@@ -1,4 +1,4 @@
-"""A process that runs cases: it reads seeds from stdin and writes results to stdout, one per line.
+"""For fuzz: a process that reads seeds from stdin and writes results to stdout, one per line.
 
     python -m fuzz.worker programs|numerics|shapeless --backend NAME
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
 
-from support.variant import PATHS
+from support.variant import environment
 
 TOOLS = Path(__file__).parent.parent
 # A case that takes longer counts as hanging.
@@ -34,18 +33,11 @@ class Result:
     void: bool = False
 
 
-def environment_of(environment: dict[str, str]) -> dict[str, str]:
-    """Variables with which Python finds the modules that it finds here."""
-    path = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
-    path = [*map(os.path.abspath, path), *map(str, PATHS)]
-    return environment | {"PYTHONPATH": os.pathsep.join(path)}
-
-
 class Worker:
     """A process of worker.py, restarted when it has died."""
 
-    def __init__(self, kind: str, backend: str, environment: dict[str, str], main: tuple[str, ...]):
-        self._environment = environment_of(environment)
+    def __init__(self, kind: str, backend: str, variables: dict[str, str], main: tuple[str, ...]):
+        self._variables = variables
         self._command = [sys.executable, *main, kind, "--backend", backend]
         self._process = None
         self._said = tempfile.TemporaryFile("w+")  # output of a crash; another run shows it
@@ -89,7 +81,7 @@ class Worker:
         self._process = subprocess.Popen(
             self._command,
             cwd=TOOLS,
-            env=self._environment,
+            env=self._variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
@@ -120,15 +112,15 @@ def run(
     seeds: Iterable[int],
     *,
     jobs: int = 1,
-    environment: dict[str, str] | None = None,
+    variables: dict[str, str] | None = None,
     main: tuple[str, ...] = ("-m", "fuzz.worker"),
 ) -> Iterator[Result]:
     """The results of all seeds, as they finish; ``main`` is what Python runs in the workers."""
-    environment = dict(os.environ) if environment is None else environment
+    variables = variables or environment()
     left, lock, results = iter(seeds), threading.Lock(), Queue()
 
     def take_turns():
-        worker = Worker(kind, backend, environment, main)
+        worker = Worker(kind, backend, variables, main)
         try:
             while True:
                 with lock:

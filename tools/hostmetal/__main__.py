@@ -1,4 +1,4 @@
-"""Runs the test suite on the software Metal device.
+"""For those without a Mac: the suite on a Metal device in software; found an IndexError, races.
 
     python tools hostmetal [--part K/N] [check:order[:error] ...] [-- pytest arguments]
 

@@ -1,4 +1,4 @@
-"""Builds the device, and extensions that run on it.
+"""For hostmetal and what runs on it: builds the device, and extensions, and prints their folder.
 
 python tools hostmetal.build prints the folder to put on PYTHONPATH.
 """
@@ -6,7 +6,6 @@ python tools hostmetal.build prints the folder to put on PYTHONPATH.
 import fcntl
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from macos import mlx_wheel
+from metalsim import address_spaces
 from mlx_norms import _built
 from support.variant import ROOT, Staged
 
 PROJECT = Path(__file__).parent
-COMPILERS = ["clang++-16", "clang++", *(f"clang++-{version}" for version in range(22, 16, -1))]
 
 
 class MissingCompiler(RuntimeError):
@@ -31,9 +30,8 @@ def compiler() -> str:
     Raises:
         MissingCompiler: If there is none.
     """
-    for name in COMPILERS:
-        if shutil.which(name):
-            return name
+    if path := address_spaces.compiler():
+        return path
     raise MissingCompiler(
         "the software Metal device needs clang++ 16 to 22, as metal-cpp's headers use blocks, and "
         "none is on PATH: apt-get install clang-16"
@@ -52,13 +50,12 @@ class HostBuild(Staged):
         directory: The folder for build files and the staged package, which the next build reuses.
             None: build/hostmetal in the checkout.
         source: The root of the source tree with the extension and its kernels.
-        named: Whether functions keep their names, for tools that find them by name.
 
     Raises:
         MissingCompiler: If the machine has no clang++.
     """
 
-    def __init__(self, directory: Path | None = None, source: Path = ROOT, named: bool = False):
+    def __init__(self, directory: Path | None = None, source: Path = ROOT):
         directory = directory or ROOT / "build" / "hostmetal"
         macos_mlx = mlx_wheel.fetch(mlx=_built.MLX_VERSION)
         self.source = source
@@ -68,12 +65,6 @@ class HostBuild(Staged):
             f"-DPython_EXECUTABLE={Path(sys.prefix) / 'bin' / 'python3'}",
             f"-DMACOS_MLX={macos_mlx}",
             f"-DMLX_NORMS_SOURCE={source}",
-            # nanobind strips release builds.
-            *(
-                ["-DCMAKE_BUILD_TYPE=Named", "-DCMAKE_CXX_FLAGS_NAMED=-O3 -DNDEBUG"]
-                if named
-                else []
-            ),
         ]
         # CMake cannot change these options once it is configured, so they choose the folder.
         key = hashlib.sha256(" ".join(options).encode()).hexdigest()[:12]

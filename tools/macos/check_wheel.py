@@ -1,10 +1,11 @@
-"""Checks what can be checked of a wheel for Apple silicon without a Mac; exits with 1 if it fails.
+"""For who releases: checks a wheel for Apple silicon without a Mac; holds tag, signature, symbols.
 
     PYTHON tools macos.check_wheel WHEEL
 
 PYTHON is of the version that the wheel is for. What the extension imports must be in the
 libmlx.dylib of each macOS that MLX has wheels for, in Python, or in the system's stubs: zig's of
-libSystem, and for the rest what MLX itself imports there (tools/macos/symbols.py).
+libSystem, and for the rest what MLX itself imports there (tools/macos/symbols.py). Exits with 1 if
+something is wrong.
 
 Needs macholib, packaging, pyyaml and ziglang.
 """

@@ -1,4 +1,4 @@
-"""Compiles the text of each library of kernels with Xcode's Metal compiler, in Metal 3.1 to 4.1.
+"""For those with a Mac: compiles all kernels in Metal 3.1 to 4.1; nobody has run it on one yet.
 
     python tools macos.compile_metal [VERSION ...]
 

@@ -1,11 +1,11 @@
-"""Builds the extension for macOS and links it to MLX's own libmlx.dylib, on any machine.
+"""For those without a Mac: links to libmlx.dylib; found a call that a Mac's linker does not know.
 
-    python tools macos.link [--mlx RELEASE] [MACOS ...]
+    python tools macos.link [MACOS ...]
 
 MLX has one for each of macOS 14, 15 and 26; by default it is the last, of the newest MLX that there
-are extensions for. The compiler is PyPI's
-ziglang. A symbol that libmlx.dylib does not export fails the link. What the link needs of Apple's
-frameworks and of Python stands in stub libraries that only list symbols.
+are extensions for. The compiler is PyPI's ziglang, on any machine. A symbol that libmlx.dylib does
+not export fails the link. What the link needs of Apple's frameworks and of Python stands in stub
+libraries that only list symbols.
 """
 
 import argparse
@@ -17,37 +17,27 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-from mlx_versions import NEWEST
-
 from . import mlx_wheel, toolchain
 
 ROOT = Path(__file__).parents[2]
 
 
 class MacBuild:
-    """The production build, configured for an arm64 Mac.
+    """The production build, configured for an arm64 Mac, in build/macos of the checkout.
 
     Args:
-        directory: Where build files go; reused by the next build there. None: build/macos in
-            the checkout.
         macos: The oldest system that it is for, and that whose MLX it is linked to.
-        mlx: The release of MLX.
 
     Raises:
         RuntimeError: If ziglang is not installed.
     """
 
-    def __init__(
-        self,
-        directory: Path | None = None,
-        macos: int = mlx_wheel.MACOS[-1],
-        mlx: str = NEWEST,
-    ):
+    def __init__(self, macos: int = mlx_wheel.MACOS[-1]):
         if importlib.util.find_spec("ziglang") is None:
             raise RuntimeError("the macOS build needs zig as a compiler: pip install ziglang")
-        root = mlx_wheel.fetch(macos, mlx)
+        root = mlx_wheel.fetch(macos)
         key = hashlib.sha256(f"{sys.executable} {root}".encode()).hexdigest()[:12]
-        self.build = (directory or ROOT / "build" / "macos") / key
+        self.build = ROOT / "build" / "macos" / key
         self.build.mkdir(parents=True, exist_ok=True)
         with self._lock():
             file = toolchain.write(self.build, macos)
@@ -106,12 +96,11 @@ def _run(command, **options) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mlx", default=NEWEST, metavar="RELEASE")
     parser.add_argument("macos", type=int, nargs="*", default=mlx_wheel.MACOS[-1:])
     args = parser.parse_args()
     for macos in args.macos:
-        file = MacBuild(macos=macos, mlx=args.mlx).link()
-        mlx = mlx_wheel.fetch(macos, args.mlx) / "lib" / "libmlx.dylib"
+        file = MacBuild(macos).link()
+        mlx = mlx_wheel.fetch(macos) / "lib" / "libmlx.dylib"
         print(f"macOS {macos}: {file}: {file.stat().st_size} bytes, linked to {mlx}")
 
 

@@ -1,4 +1,4 @@
-"""Reads all that the macOS build compiles with an older clang and libc++: those of an older zig.
+"""For those without a Mac: reads all sources with a clang as old as Xcode 15's; holds them to it.
 
     python tools macos.syntax [ZIGLANG]
 

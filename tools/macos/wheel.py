@@ -1,4 +1,4 @@
-"""Builds the wheel for Apple silicon on any machine, by zig, for the Python that runs it.
+"""For who releases: builds the wheel for Apple silicon on any machine, by zig, for this Python.
 
     PYTHON tools macos.wheel [--mlx RELEASE] [--outdir DIR] [--stub FILE]
 

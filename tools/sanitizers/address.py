@@ -1,4 +1,4 @@
-"""Runs the suite with the extension built with AddressSanitizer and UBSan.
+"""For who changes C++: the suite with AddressSanitizer and UBSan; holds it free of reports.
 
     python tools sanitizers.address [--part K/N] [pytest arguments]
 

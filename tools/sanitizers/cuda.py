@@ -1,4 +1,4 @@
-"""Runs the kernels' cases under compute-sanitizer, on a machine with an NVIDIA GPU.
+"""For those with an NVIDIA GPU: kernels under compute-sanitizer; found reads beyond short rows.
 
     python tools sanitizers.cuda [--tool NAME] [--processes N]
 
@@ -122,8 +122,9 @@ def run(tool, part, count):
     """One of the processes that share a tool's cases."""
     program = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     command = [program, "--tool", tool, "--print-limit", str(MOST_REPORTS)]
-    command += [*OPTIONS.get(tool, ()), sys.executable, str(CASES)]
-    command += ["--part", str(part), "--parts", str(count)]
+    # -P, as this folder has a parts.py, too.
+    command += [*OPTIONS.get(tool, ()), sys.executable, "-P", str(CASES)]
+    command += ["--part", f"{part + 1}/{count}"]
     start = time.monotonic()
     # Merged, as the tools write to either. In a session of its own, so that the program that a tool
     # runs can be ended, too.

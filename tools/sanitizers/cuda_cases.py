@@ -1,26 +1,27 @@
-"""Calls in which every CUDA kernel runs, in each of its ways, on as few rows as that takes.
+"""For sanitizers.cuda: calls in which every CUDA kernel runs in each of its ways, on few rows.
 
-    python tools sanitizers.cuda_cases [--device cpu] [--part I --parts N]
+    python tools sanitizers.cuda_cases [--device cpu] [--part K/N]
 
 What cuda.py runs; each result is held against the oracle as well.
 """
 
 import argparse
+import importlib.util
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import mlx.core as mx
 
 import mlx_norms
 from battery import test_battery
-from group_norm import test_forward as group_norms
-from group_norm import test_transforms as group_transforms
 from linear import test_linear_kernel
 from matmul import test_matmul
 from mlx_norms._table import OPS
 from mlx_norms.ladders import LAYER_NORM
 from norm import test_axis, test_gated
+from parts import ALL, part
 from rope import test_norm_rope
 from sanitizers import parts, quantized_cases
 from support import rope_case
@@ -32,7 +33,20 @@ from support.linear_case import OPS as LINEAR_OPS
 from support.norm_case import DTYPES, Norm
 from support.norm_case import OPS as NORMS
 from support.table import arrays_of, check_both_ways
+from support.variant import ROOT
 
+
+def _tests(path: str):
+    """A file of tests by its path, where bench has a module by the folder's name."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / "tests" / path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+group_norms, group_transforms = map(
+    _tests, ("group_norm/test_forward.py", "group_norm/test_transforms.py")
+)
 F32, F16, BF16 = DTYPES
 # Shorter than a vector, with and without tails, of one SIMD-group and of several, and looped.
 LENGTHS = (
@@ -178,6 +192,7 @@ def factor_of_sum(length, dtype):
     with mlx_norms.patched():
         h = (residual + x) * factor
         n = mx.fast.rms_norm(h, None, 1e-5)
+        mx.eval(h, n)
         assert mlx_norms.report().fused == 1
     assert_same_bits(h, (residual + x) * factor)
     assert_same_bits(n, mlx_norms.rms_norm(h, None, 1e-5))
@@ -231,15 +246,12 @@ def rope(d, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
-    parser.add_argument("--part", type=int, default=0, help="which part of the cases, from 0")
-    parser.add_argument("--parts", type=int, default=1, help="parts that the cases are split into")
+    parser.add_argument("--part", type=part, default=ALL, metavar="K/N", help="a part of the cases")
     args = parser.parse_args()
-    if not 0 <= args.part < args.parts:
-        parser.error(f"--part must be from 0 to below {args.parts}, got {args.part}")
     os.environ["MLX_NORMS_SELF_CHECK"] = "0"
     mx.set_default_device(mx.cpu if args.device == "cpu" else mx.gpu)
     mx.set_cache_limit(0)  # memory that was freed is not to be read again unseen
-    parts.run(cases, args.part, args.parts)
+    parts.run(cases, args.part)
 
 
 if __name__ == "__main__":

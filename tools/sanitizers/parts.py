@@ -5,25 +5,27 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from parts import Part
+
 Cases = Iterable[tuple[str, Callable[[], None]]]
 
 _RAN = re.compile(r"^\d+ of (\d+) cases ran:([ \d]*)$", re.M)
 
 
-def chosen(total: int, part: int, parts: int) -> set[int]:
+def chosen(total: int, part: Part) -> set[int]:
     """The numbers of a part's cases, shuffled, as slow ones lie at regular distances."""
     order = list(range(total))
     random.Random(0).shuffle(order)
-    return set(order[part::parts])
+    return set(part.of(order))
 
 
-def run(cases: Callable[[], Cases], part: int, parts: int) -> None:
+def run(cases: Callable[[], Cases], part: Part) -> None:
     """Run a part's cases, and print each one's name before it and their numbers after all.
 
     A case may only be called before the next one is asked for.
     """
     total = sum(1 for _ in cases())
-    ran, mine = [], chosen(total, part, parts)
+    ran, mine = [], chosen(total, part)
     for number, (name, call) in enumerate(cases()):
         if number in mine:
             print(name, flush=True)

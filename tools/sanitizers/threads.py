@@ -1,9 +1,9 @@
-"""Runs the CPU kernels on their thread pool under ThreadSanitizer, which must report nothing.
+"""For who changes the CPU's kernels: their threads under ThreadSanitizer; holds them free of races.
 
     python tools sanitizers.threads [LEVEL]
 
 Of an instruction set, by default the newest, or of the baseline where the machine cannot run it.
-The race that the program has on request must be reported.
+It must report nothing but the race that the program has on request.
 """
 
 import argparse

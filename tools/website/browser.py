@@ -1,4 +1,4 @@
-"""Looks at the built site in Chromium: no page is wider than its window, and screenshots.
+"""For readers with a phone: looks at the built site in Chromium; found formulas that are too wide.
 
     python tools website.browser DIR [--screenshots DIR]
 

@@ -2,8 +2,8 @@
 
 import re
 
-import latex2mathml.converter
 from docutils.nodes import SkipNode
+from docutils.utils.math import latex2mathml
 from pygments.lexers import CppLexer
 
 import mlx_norms
@@ -12,11 +12,14 @@ project = "mlx_norms"
 copyright = "mlx_norms contributors, MIT license"
 release = mlx_norms.__version__
 root_doc = "index"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = [
+    *("myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"),
+]
 
 myst_heading_anchors = 4  # as GitHub's
 myst_enable_extensions = ["attrs_inline"]  # classes of images
 
+autosummary_generate = False  # each op has a page already
 autodoc_member_order = "groupwise"
 autodoc_typehints = "none"  # the docstrings have shapes and dtypes, too
 napoleon_custom_sections = ["Shape"]
@@ -39,13 +42,13 @@ html_copy_source = False
 html_math_renderer = "mathml"
 
 
-def math(display):
+def math(as_block):
     """MathML, which needs neither a script nor a network."""
 
     def visit(self, node):
         text = re.sub(r"\s+", " ", node.astext())
-        formula = latex2mathml.converter.convert(text, display=display)
-        self.body.append(f'<div class="formula">{formula}</div>' if display == "block" else formula)
+        formula = latex2mathml.tex2mathml(text, as_block=as_block)
+        self.body.append(f'<div class="formula">{formula}</div>' if as_block else formula)
         raise SkipNode
 
     return visit
@@ -53,4 +56,4 @@ def math(display):
 
 def setup(app):
     app.add_lexer("metal", CppLexer)
-    app.add_html_math_renderer("mathml", (math("inline"), None), (math("block"), None))
+    app.add_html_math_renderer("mathml", (math(False), None), (math(True), None))

@@ -72,25 +72,16 @@ def front() -> str:
     return text + "".join(toctree(names, caption) for caption, names in CONTENTS.items())
 
 
-def summary(name: str) -> str:
-    """The first paragraph of an op's docstring, on one line."""
-    text = getattr(mlx_norms, name).__doc__.partition("\n\n")[2].strip().partition("\n\n")[0]
-    return re.sub(r":\w+:`~?([^`]*)`", r"``\1``", " ".join(text.split()))
-
-
 def titled(title: str, *lines: str) -> str:
     return "\n".join([title, "=" * len(title), "", *lines, ""])
 
 
 def ops() -> str:
-    rows = [
-        line
-        for name in OPS
-        for line in (f"   * - :func:`~mlx_norms.{name}`", f"     - {summary(name)}")
-    ]
-    table = [".. list-table::", "   :widths: 30 70", "", *rows]
-    tree = ["", ".. toctree::", "   :hidden:", "", *(f"   {name}" for name in OPS)]
-    return titled("Ops", *table, *tree)
+    def listed(directive: str, *options: str) -> list[str]:
+        names = (f"   ~mlx_norms.{name}" if "auto" in directive else f"   {name}" for name in OPS)
+        return ["", f".. {directive}::", *(f"   :{option}:" for option in options), "", *names]
+
+    return titled("Ops", *listed("autosummary", "nosignatures"), *listed("toctree", "hidden"))
 
 
 def op(name: str) -> str:

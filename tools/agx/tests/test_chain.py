@@ -2,8 +2,8 @@
 
 import pytest
 
-from agx import air, mlx, packages
-from agx.measure import Measured, Specialization, back, measure
+from agx import packages
+from agx.measure import Specialization, measure
 
 pytestmark = [pytest.mark.instrument, pytest.mark.build]
 
@@ -103,16 +103,3 @@ def test_an_array_in_memory_is_refused(tree):
 def test_an_array_indexed_by_a_function_constant_is_refused_whatever_its_value(tree):
     refused = measured(tree, "stepped", held=2)["g13g"]
     assert "private arrays" in refused and "constants are not known" in refused
-
-
-def test_a_kernel_of_mlx_is_taken(tree, tmp_path):
-    try:
-        library = mlx.metallib()
-    except packages.Unavailable as error:
-        pytest.skip(f"instrument missing: MLX's macOS wheel: {error}")
-    code, group = library.bitcode("rmsfloat32"), (1024, 1, 1)
-    path = air.to_spirv(tree, code, tmp_path, {}, group)
-    one = Measured(Specialization("mlx", "rmsfloat32"), group)
-    back(tree, {path: one}, ["g13g"])
-    assert one.by_chip["g13g"].spills == 0
-    assert one.by_chip["g13g"].threadgroup_bytes == 132

@@ -13,21 +13,7 @@ namespace hostmetal {
 
 namespace {
 
-struct Gpu : Object {
-  uint64_t receive(
-      std::string_view selector,
-      const Arguments& arguments,
-      void* result) override {
-    if (selector == "maxThreadgroupMemoryLength") {
-      return 32 << 10;
-    }
-    if (selector == "maxThreadsPerThreadgroup") {
-      new (result) MTL::Size(1024, 1024, 1024);
-      return 0;
-    }
-    return Object::receive(selector, arguments, result);
-  }
-};
+struct Gpu : Object {};
 
 size_t size_of(MTL::DataType type) {
   switch (type) {
@@ -62,47 +48,6 @@ std::vector<Constant> copy_constants(
 } // namespace
 
 } // namespace hostmetal
-
-namespace mlx::core {
-
-std::string type_to_name(const Dtype& type) {
-  switch (type) {
-    case bool_:
-      return "bool_";
-    case uint8:
-      return "uint8";
-    case uint16:
-      return "uint16";
-    case uint32:
-      return "uint32";
-    case uint64:
-      return "uint64";
-    case int8:
-      return "int8";
-    case int16:
-      return "int16";
-    case int32:
-      return "int32";
-    case int64:
-      return "int64";
-    case float16:
-      return "float16";
-    case float32:
-      return "float32";
-    case float64:
-      return "double";
-    case bfloat16:
-      return "bfloat16";
-    case complex64:
-      return "complex64";
-  }
-}
-
-std::string type_to_name(const array& a) {
-  return type_to_name(a.dtype());
-}
-
-} // namespace mlx::core
 
 namespace mlx::core::metal {
 
@@ -156,11 +101,6 @@ MTL::Library* Device::get_library(
   library->options = options;
   std::lock_guard lock(library_mtx_);
   return hostmetal::find_or_add(std::move(library))->as<MTL::Library>();
-}
-
-void Device::clear_library(const std::string& name) {
-  std::lock_guard lock(library_mtx_);
-  hostmetal::forget_library(name);
 }
 
 MTL::ComputePipelineState* Device::get_kernel(

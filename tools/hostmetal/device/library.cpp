@@ -82,9 +82,6 @@ uint64_t Pipeline::receive(
   if (selector == "staticThreadgroupMemoryLength") {
     return handlers().static_memory(*this);
   }
-  if (selector == "threadExecutionWidth") {
-    return 32;
-  }
   return Object::receive(selector, arguments, result);
 }
 
@@ -138,10 +135,6 @@ Library* find_or_add(std::shared_ptr<Library> wanted) {
         "MLX would return that library");
   }
   return found->second.get();
-}
-
-void forget_library(const std::string& name) {
-  libraries().erase(name);
 }
 
 Pipeline* find_or_add(std::shared_ptr<Pipeline> wanted) {

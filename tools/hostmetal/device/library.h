@@ -59,6 +59,4 @@ std::string read_metallib(const std::string& name, const std::string& path);
 Library* find_or_add(std::shared_ptr<Library> wanted);
 Pipeline* find_or_add(std::shared_ptr<Pipeline> wanted);
 
-void forget_library(const std::string& name);
-
 } // namespace hostmetal

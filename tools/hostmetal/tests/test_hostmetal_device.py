@@ -146,13 +146,38 @@ def run(toy):
     return run
 
 
-def scale(script, x, y, factor=2.0):
-    """Encodes y = factor * x, rightly."""
-    script.kernel("scale")
+def run_kernel(script, name, *bindings, n=N):
+    """Encodes a launch of n threads; each binding is a call of the script for the next index."""
+    script.kernel(name)
+    for index, (bind, what, *offset) in enumerate(bindings):
+        getattr(script, f"set_{bind}")(what, index, *offset)
+    script.dispatch_threads((n, 1, 1), (n, 1, 1))
+
+
+def scale(script, x, y, factor=2.0, *, bind_x="input", bind_y="output", at=(0, 0), n=N):
+    """Encodes y = factor * x, by default rightly; `at` is the bytes before the first elements."""
+    factor = "bytes", float_bytes(factor)
+    run_kernel(script, "scale", (bind_x, x, at[0]), (bind_y, y, at[1]), factor, n=n)
+
+
+def incremented(toy, n=N):
+    """A script that adds 1 to n of the N floats that it was given, in place."""
+    with mx.stream(mx.cpu):
+        script = toy.Script(1, [([N], mx.float32)])
+    script.share(X, Y)
+    script.library("hostmetal_test", TEXT)
+    run_kernel(script, "increment", ("output", Y), n=n)
+    return script
+
+
+def reverse(script, x, y, n=N, memory=(4 * N,)):
+    """Encodes y = x backwards, in one threadgroup, with memory of so many bytes each."""
+    script.kernel("reverse")
     script.set_input(x, 0)
     script.set_output(y, 1)
-    script.set_bytes(float_bytes(factor), 2)
-    script.dispatch_threads((N, 1, 1), (N, 1, 1))
+    for index, size in enumerate(memory):
+        script.set_threadgroup_memory(size, index)
+    script.dispatch_threadgroups((1, 1, 1), (n, 1, 1))
 
 
 def temporary(script, handed_over=True):
@@ -228,46 +253,27 @@ def test_function_constants(script, run, simulator):
 
 
 def test_threadgroup_memory(script, run, simulator):
-    script.kernel("reverse")
-    script.set_input(X, 0)
-    script.set_output(Y, 1)
-    script.set_threadgroup_memory(4 * N, 0)
-    script.dispatch_threadgroups((1, 1, 1), (N, 1, 1))
+    reverse(script, X, Y)
     np.testing.assert_array_equal(run(script), np.arange(N, 0, -1))
     assert simulator.launches[0].result.barriers == 1
     assert simulator.faults == []
 
 
 def test_donated_input(script, toy, run, simulator):
-    with mx.stream(mx.cpu):
-        script = toy.Script(1, [([N], mx.float32)])
-    script.share(X, Y)
-    script.library("hostmetal_test", TEXT)
-    script.kernel("increment")
-    script.set_output(Y, 0)
-    script.dispatch_threads((N, 1, 1), (N, 1, 1))
+    script = incremented(toy)
     np.testing.assert_array_equal(run(script), np.arange(2, N + 2))
     assert simulator.faults == []
 
 
 def test_part_of_a_donated_input(toy, run, simulator):
     """What the launch leaves alone is the input's."""
-    with mx.stream(mx.cpu):
-        script = toy.Script(1, [([N], mx.float32)])
-    script.share(X, Y)
-    script.library("hostmetal_test", TEXT)
-    script.kernel("increment")
-    script.set_output(Y, 0)
-    script.dispatch_threads((1, 1, 1), (1, 1, 1))
+    script = incremented(toy, 1)
     np.testing.assert_array_equal(run(script), [2, *range(2, N + 1)])
     assert simulator.faults == []
 
 
 def test_negative_strides(script, simulator):
-    script.kernel("backwards")
-    script.set_input(X, 0)
-    script.set_output(Y, 1)
-    script.dispatch_threads((N, 1, 1), (N, 1, 1))
+    run_kernel(script, "backwards", ("input", X), ("output", Y))
     with mx.stream(mx.cpu):
         x = mx.arange(N, dtype=mx.float32)
         mx.eval(x)
@@ -301,11 +307,7 @@ def test_concurrent_launches_of_two_halves(script, run, simulator):
     for start in (0, N // 2):
         half = script.array([N // 2], mx.float32)
         script.share(Y, half, start)
-        script.kernel("scale")
-        script.set_input(X, 0, 4 * start)
-        script.set_output(half, 1)
-        script.set_bytes(float_bytes(2), 2)
-        script.dispatch_threads((N // 2, 1, 1), (N // 2, 1, 1))
+        scale(script, X, half, at=(4 * start, 0), n=N // 2)
     script.end_concurrent()
     np.testing.assert_array_equal(run(script), 2 * np.arange(1, N + 1))
     assert simulator.faults == []
@@ -316,10 +318,7 @@ def test_output_with_gaps(script, run, simulator):
     strided = script.array([N], mx.float32)
     script.allocate_with_stride(strided, 3)
     script.add_temporary(strided)
-    script.kernel("spread")
-    script.set_input(X, 0)
-    script.set_output(strided, 1)
-    script.dispatch_threads((N, 1, 1), (N, 1, 1))
+    run_kernel(script, "spread", ("input", X), ("output", strided))
     scale(script, X, Y)
     run(script)
     assert simulator.faults == []
@@ -327,11 +326,7 @@ def test_output_with_gaps(script, run, simulator):
 
 def test_memory_freed_and_used_again(script, run, simulator):
     """A launch need not wait for one that used the same address for another array."""
-    script.kernel("scale")
-    script.set_buffer(X, 0)
-    script.set_output(Y, 1)
-    script.set_bytes(float_bytes(2), 2)
-    script.dispatch_threads((N, 1, 1), (N, 1, 1))
+    scale(script, X, Y, bind_x="buffer")
     for _ in range(20):
         np.testing.assert_array_equal(run(script), 2 * np.arange(1, N + 1))
     assert simulator.faults == []
@@ -442,59 +437,36 @@ def device_method(script):
 
 @refused(r"scale: buffer 1 \(y\) is written by the kernel, and was bound by set_input_array")
 def written_buffer_bound_as_input(script):
-    script.kernel("scale")
-    script.set_input(X, 0)
-    script.set_input(Y, 1)
-    script.set_bytes(float_bytes(2), 2)
-    script.dispatch_threads((N, 1, 1), (N, 1, 1))
+    scale(script, X, Y, bind_y="input")
 
 
 @refused(r"scale: buffer 0 \(x\) is only read by the kernel, and was bound by set_output_array")
 def read_buffer_bound_as_output(script):
-    script.kernel("scale")
-    script.set_output(Y, 0)
-    script.set_output(Y, 1)
-    script.set_bytes(float_bytes(2), 2)
-    script.dispatch_threads((N, 1, 1), (N, 1, 1))
+    scale(script, Y, Y, bind_x="output")
 
 
 @refused(r"scale: buffer 0 \(x\) is device memory, and was bound by set_bytes")
 def bytes_for_device_memory(script):
-    script.kernel("scale")
-    script.set_bytes(bytes(4 * N), 0)
-    script.set_output(Y, 1)
-    script.set_bytes(float_bytes(2), 2)
-    script.dispatch_threads((N, 1, 1), (N, 1, 1))
+    run_kernel(script, "scale", ("bytes", bytes(4 * N)), ("output", Y), ("bytes", float_bytes(2)))
 
 
 @refused("scale: it writes buffer 1, which was not bound by set_output_array")
 def raw_buffer_written(script):
-    script.kernel("scale")
-    script.set_input(X, 0)
-    script.set_buffer(Y, 1)
-    script.set_bytes(float_bytes(2), 2)
-    script.dispatch_threads((N, 1, 1), (N, 1, 1))
+    scale(script, X, Y, bind_y="buffer")
 
 
 @refused("scale: it writes buffer 1, which was not bound by set_output_array")
 def raw_buffer_registered_for_an_earlier_launch(script):
     script.register_output(Y)
     for _ in range(2):
-        script.kernel("scale")
-        script.set_input(X, 0)
-        script.set_buffer(Y, 1)
-        script.set_bytes(float_bytes(2), 2)
-        script.dispatch_threads((N, 1, 1), (N, 1, 1))
+        scale(script, X, Y, bind_y="buffer")
 
 
 @refused(r"scale: buffer 2 \(factor\) was bound for an earlier pipeline and not for this one")
 def stale_binding(script):
     middle = temporary(script)
     scale(script, X, middle)
-    script.kernel("scale")
-    script.set_input(middle, 0)
-    script.set_output(Y, 1)
-    script.dispatch_threads((N, 1, 1), (N, 1, 1))
+    run_kernel(script, "scale", ("input", middle), ("output", Y))
 
 
 @refused(r"fill: buffer 30 \(y\) (is not bound|was bound for an earlier pipeline)")
@@ -536,11 +508,7 @@ def too_many_bytes(script):
 
 @refused(r"scale: buffer 2 \(factor\) takes float of 4 bytes, and 8 were set")
 def bytes_of_another_size(script):
-    script.kernel("scale")
-    script.set_input(X, 0)
-    script.set_output(Y, 1)
-    script.set_bytes(bytes(8), 2)
-    script.dispatch_threads((N, 1, 1), (N, 1, 1))
+    run_kernel(script, "scale", ("input", X), ("output", Y), ("bytes", bytes(8)))
 
 
 @refused("scale: buffer 31 is bound, and the last one is 30")
@@ -576,30 +544,17 @@ def too_much_threadgroup_memory(script):
 
 @refused("reverse: threadgroup memory of 40960 bytes in all is over 32768")
 def too_much_threadgroup_memory_in_all(script):
-    script.kernel("reverse")
-    script.set_input(X, 0)
-    script.set_output(Y, 1)
-    script.set_threadgroup_memory(20480, 0)
-    script.set_threadgroup_memory(20480, 1)
-    script.dispatch_threadgroups((1, 1, 1), (N, 1, 1))
+    reverse(script, X, Y, memory=(20480, 20480))
 
 
 @refused("reverse: threadgroup memory 1 is set, which the kernel does not have")
 def undeclared_threadgroup_memory(script):
-    script.kernel("reverse")
-    script.set_input(X, 0)
-    script.set_output(Y, 1)
-    script.set_threadgroup_memory(32, 0)
-    script.set_threadgroup_memory(32, 1)
-    script.dispatch_threadgroups((1, 1, 1), (N, 1, 1))
+    reverse(script, X, Y, memory=(32, 32))
 
 
 @refused(r"reverse: threadgroup memory 0 \(shared\) has no length")
 def missing_threadgroup_memory(script):
-    script.kernel("reverse")
-    script.set_input(X, 0)
-    script.set_output(Y, 1)
-    script.dispatch_threadgroups((1, 1, 1), (N, 1, 1))
+    reverse(script, X, Y, memory=())
 
 
 @refused(r"scale: the grid \(8, 0, 1\) is empty")
@@ -640,10 +595,7 @@ def offset_inside_an_element(script):
 
 @refused(r"copy4: buffer 0 \(x\) is bound at offset 4, and float4 is aligned to 16 bytes")
 def offset_that_is_not_aligned(script):
-    script.kernel("copy4")
-    script.set_input(X, 0, 4)
-    script.set_output(Y, 1)
-    script.dispatch_threads((1, 1, 1), (1, 1, 1))
+    run_kernel(script, "copy4", ("input", X, 4), ("output", Y), n=1)
 
 
 @refused("scale: the array bound at buffer 0 is not inside its allocation of 32 bytes")
@@ -697,11 +649,7 @@ def view_of_an_input_as_temporary(script):
     view = script.array([N // 2], mx.float32)
     script.share(X, view, N // 2)
     script.add_temporary(view)
-    script.kernel("reverse")
-    script.set_input(view, 0)
-    script.set_output(Y, 1)
-    script.set_threadgroup_memory(4 * N, 0)
-    script.dispatch_threadgroups((1, 1, 1), (N // 2, 1, 1))
+    reverse(script, view, Y, N // 2)
 
 
 @refused(
@@ -735,11 +683,7 @@ def temporary_of_another_stream(script):
 def raw_buffer_read_after_it_was_written(script):
     middle = temporary(script)
     scale(script, X, middle)
-    script.kernel("scale")
-    script.set_buffer(middle, 0)
-    script.set_output(Y, 1)
-    script.set_bytes(float_bytes(2), 2)
-    script.dispatch_threads((N, 1, 1), (N, 1, 1))
+    scale(script, middle, Y, bind_x="buffer")
 
 
 @refused(
@@ -751,9 +695,7 @@ def concurrent_write_of_what_is_read(script):
     scale(script, X, middle)
     script.start_concurrent()
     scale(script, middle, Y)
-    script.kernel("increment")
-    script.set_output(middle, 0)
-    script.dispatch_threads((N, 1, 1), (N, 1, 1))
+    run_kernel(script, "increment", ("output", middle))
 
 
 @refused(
@@ -799,11 +741,7 @@ def test_raw_buffer_read_behind_a_barrier(script, run, simulator):
     middle = temporary(script)
     scale(script, X, middle)
     script.barrier()
-    script.kernel("scale")
-    script.set_buffer(middle, 0)
-    script.set_output(Y, 1)
-    script.set_bytes(float_bytes(2), 2)
-    script.dispatch_threads((N, 1, 1), (N, 1, 1))
+    scale(script, middle, Y, bind_x="buffer")
     np.testing.assert_array_equal(run(script), 4 * np.arange(1, N + 1))
     assert simulator.faults == []
 
@@ -840,11 +778,7 @@ def test_a_command_encoder_ends(script, toy, simulator, launches):
     """MLX ends it after some launches, and the next one waits for all in it."""
     script.barrier()
     for _ in range(launches):
-        script.kernel("scale")
-        script.set_buffer(X, 0)
-        script.set_output(Y, 1)
-        script.set_bytes(float_bytes(2), 2)
-        script.dispatch_threads((N, 1, 1), (N, 1, 1))
+        scale(script, X, Y, bind_x="buffer")
     with mx.stream(mx.cpu):
         x = mx.ones(N)
         mx.eval(x, script([x]))
@@ -948,13 +882,8 @@ def test_memory_read_by_an_earlier_one(keep, toy, run, simulator, chained):
 @pytest.mark.parametrize("held", [None, "x", "view"])
 def test_input_overwritten(toy, simulator, held):
     """Only if it was donated have its readers run."""
+    script = incremented(toy)
     with mx.stream(mx.cpu):
-        script = toy.Script(1, [([N], mx.float32)])
-        script.share(X, Y)
-        script.library("hostmetal_test", TEXT)
-        script.kernel("increment")
-        script.set_output(Y, 0)
-        script.dispatch_threads((N, 1, 1), (N, 1, 1))
         arrays = {"x": mx.ones(N)}
         arrays["view"] = arrays["x"][2:]
         mx.eval(arrays)
@@ -994,32 +923,20 @@ def found(simulator):
 
 
 def test_read_behind_the_array(script, run, simulator):
-    script.kernel("scale")
-    script.set_input(X, 0, 4)
-    script.set_output(Y, 1)
-    script.set_bytes(float_bytes(2), 2)
-    script.dispatch_threads((N, 1, 1), (N, 1, 1))
+    scale(script, X, Y, at=(4, 0))
     run(script)
     assert found(simulator) == [("out-of-bounds device", "x")]
 
 
 def test_output_that_is_not_filled(script, run, simulator):
-    script.kernel("scale")
-    script.set_input(X, 0)
-    script.set_output(Y, 1)
-    script.set_bytes(float_bytes(2), 2)
-    script.dispatch_threads((N - 1, 1, 1), (N - 1, 1, 1))
+    scale(script, X, Y, n=N - 1)
     run(script)
     assert found(simulator) == [("unwritten output", "y")]
 
 
 def test_an_output_filled_by_two_launches(script, run, simulator):
     for start in (0, N // 2):
-        script.kernel("scale")
-        script.set_input(X, 0, 4 * start)
-        script.set_output(Y, 1, 4 * start)
-        script.set_bytes(float_bytes(2), 2)
-        script.dispatch_threads((N // 2, 1, 1), (N // 2, 1, 1))
+        scale(script, X, Y, at=(4 * start, 4 * start), n=N // 2)
     np.testing.assert_array_equal(run(script), 2 * np.arange(1, N + 1))
     assert simulator.faults == []
 

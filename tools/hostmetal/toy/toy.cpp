@@ -147,14 +147,12 @@ void set_kernel(
   });
 }
 
-void launch(Script& script, Size grid, Size group, bool in_threads) {
-  script.add([=](State& s) {
-    if (in_threads) {
-      s.encoder->dispatch_threads(mtl_size(grid), mtl_size(group));
-    } else {
-      s.encoder->dispatch_threadgroups(mtl_size(grid), mtl_size(group));
-    }
-  });
+// A method that adds a call with the arguments that it was given.
+template <typename... Args>
+auto adds(void (*call)(State&, Args...)) {
+  return [call](Script& script, std::decay_t<Args>... args) {
+    script.add([=](State& s) { call(s, args...); });
+  };
 }
 
 } // namespace
@@ -162,7 +160,8 @@ void launch(Script& script, Size grid, Size group, bool in_threads) {
 NB_MODULE(_toy, m) {
   m.def("release", [] { kept().clear(); }, "Frees what `keep` kept.");
 
-  nb::class_<Script>(m, "Script")
+  auto script = nb::class_<Script>(m, "Script");
+  script
       .def(
           nb::init<
               size_t,
@@ -172,179 +171,110 @@ NB_MODULE(_toy, m) {
       .def("__call__", &Script::operator(), "inputs"_a)
       .def("array", &Script::array, "shape"_a, "dtype"_a)
       .def(
-          "allocate",
-          [](Script& script, size_t array) {
-            script.add([=](State& s) { allocate(s.arrays[array]); });
-          })
-      .def(
-          "allocate_with_stride",
-          [](Script& script, size_t array, int64_t stride) {
-            script.add([=](State& s) {
-              auto& a = s.arrays[array];
-              auto size = a.size() * stride;
-              a.set_data(
-                  mx::allocator::malloc(size * a.itemsize()),
-                  size,
-                  {stride},
-                  {false, false, false});
-            });
-          })
-      .def(
-          "share",
-          [](Script& script, size_t from, size_t to, int64_t offset) {
-            script.add([=](State& s) {
-              auto& a = s.arrays[to];
-              a.copy_shared_buffer(
-                  s.arrays[from],
-                  a.strides(),
-                  {true, true, true},
-                  a.size(),
-                  offset);
-            });
-          },
-          "from"_a,
-          "to"_a,
-          "offset"_a = 0)
-      .def(
-          "add_temporary",
-          [](Script& script, size_t array) {
-            script.add(
-                [=](State& s) { s.encoder->add_temporary(s.arrays[array]); });
-          })
-      .def(
-          "keep",
-          [](Script& script, size_t array) {
-            script.add([=](State& s) { kept().push_back(s.arrays[array]); });
-          })
-      .def(
           "take",
           [](Script& script) {
             return script.add_array([] { return kept().back(); });
           },
           "Adds the array that was kept last; returns its number.")
       .def(
-          "library",
-          [](Script& script, std::string name, std::string text) {
-            script.add([=](State& s) {
-              s.library = s.device.get_library(name, [=] { return text; });
-            });
-          })
-      .def(
-          "metallib",
-          [](Script& script, std::string name, std::string path) {
-            script.add([=](State& s) {
-              s.library = s.device.get_library(name, path);
-            });
-          })
-      .def(
           "kernel",
           &set_kernel,
           "kernel"_a,
           "hash_name"_a = "",
           "constants"_a = std::vector<Constant>())
-      .def(
-          "mlx_kernel",
-          [](Script& script, std::string kernel) {
-            script.add([=](State& s) { s.device.get_kernel(kernel); });
-          })
-      .def(
-          "check_threads",
-          [](Script& script, Size group) {
-            script.add([=](State& s) {
-              mx::check_kernel_threadgroup_size(
-                  s.pipeline, mtl_size(group), "the script's");
-            });
-          })
-      .def(
-          "set_input",
-          [](Script& script, size_t array, int index, int64_t offset) {
-            script.add([=](State& s) {
-              s.encoder->set_input_array(s.arrays[array], index, offset);
-            });
-          },
-          "array"_a,
-          "index"_a,
-          "offset"_a = 0)
-      .def(
-          "set_output",
-          [](Script& script, size_t array, int index, int64_t offset) {
-            script.add([=](State& s) {
-              s.encoder->set_output_array(s.arrays[array], index, offset);
-            });
-          },
-          "array"_a,
-          "index"_a,
-          "offset"_a = 0)
-      .def(
-          "set_buffer",
-          [](Script& script, size_t array, int index, int64_t offset) {
-            script.add([=](State& s) {
-              auto* buffer = s.arrays[array].buffer().ptr();
-              s.encoder->set_buffer(
-                  static_cast<const MTL::Buffer*>(buffer), index, offset);
-            });
-          },
-          "array"_a,
-          "index"_a,
-          "offset"_a = 0)
-      .def(
-          "register_output",
-          [](Script& script, size_t array) {
-            script.add([=](State& s) {
-              s.encoder->register_output_array(s.arrays[array]);
-            });
-          })
-      .def(
-          "set_bytes",
-          [](Script& script, nb::bytes value, int index) {
-            std::vector<char> bytes(
-                value.c_str(), value.c_str() + value.size());
-            script.add([=](State& s) {
-              s.encoder->set_bytes(
-                  bytes.data(), static_cast<int>(bytes.size()), index);
-            });
-          })
-      .def(
-          "set_threadgroup_memory",
-          [](Script& script, size_t length, int index) {
-            script.add([=](State& s) {
-              s.encoder->set_threadgroup_memory_length(length, index);
-            });
-          })
-      .def(
-          "barrier",
-          [](Script& script) {
-            script.add([](State& s) { s.encoder->barrier(); });
-          })
-      .def(
-          "start_concurrent",
-          [](Script& script) {
-            script.add([](State& s) { s.concurrent.emplace(*s.encoder); });
-          })
-      .def(
-          "end_concurrent",
-          [](Script& script) {
-            script.add([](State& s) { s.concurrent.reset(); });
-          })
-      .def(
-          "use_another_stream",
-          [](Script& script) {
-            script.add([](State& s) {
-              auto stream = mx::new_stream(mx::Device::cpu);
-              s.encoder = &mx::metal::get_command_encoder(stream);
-            });
-          })
-      .def(
-          "ask_device_for_its_name",
-          [](Script& script) {
-            script.add([](State& s) { s.device.mtl_device()->name(); });
-          })
-      .def(
-          "dispatch_threads",
-          [](Script& script, Size grid, Size group) {
-            launch(script, grid, group, true);
-          })
-      .def("dispatch_threadgroups", [](Script& script, Size grid, Size group) {
-        launch(script, grid, group, false);
+      .def("set_bytes", [](Script& script, nb::bytes value, int index) {
+        std::string bytes(value.c_str(), value.size());
+        script.add([=](State& s) {
+          s.encoder->set_bytes(
+              bytes.data(), static_cast<int>(bytes.size()), index);
+        });
       });
+
+  auto def = [&](const char* name, auto call, auto... more) {
+    script.def(name, adds(+call), more...);
+  };
+  def("allocate", [](State& s, size_t array) { allocate(s.arrays[array]); });
+  def("allocate_with_stride", [](State& s, size_t array, int64_t stride) {
+    auto& a = s.arrays[array];
+    auto size = a.size() * stride;
+    a.set_data(
+        mx::allocator::malloc(size * a.itemsize()),
+        size,
+        {stride},
+        {false, false, false});
+  });
+  def(
+      "share",
+      [](State& s, size_t from, size_t to, int64_t offset) {
+        auto& a = s.arrays[to];
+        a.copy_shared_buffer(
+            s.arrays[from], a.strides(), {true, true, true}, a.size(), offset);
+      },
+      "from"_a,
+      "to"_a,
+      "offset"_a = 0);
+  def("add_temporary", [](State& s, size_t array) {
+    s.encoder->add_temporary(s.arrays[array]);
+  });
+  def("keep",
+      [](State& s, size_t array) { kept().push_back(s.arrays[array]); });
+  def("library", [](State& s, std::string name, std::string text) {
+    s.library = s.device.get_library(name, [=] { return text; });
+  });
+  def("metallib", [](State& s, std::string name, std::string path) {
+    s.library = s.device.get_library(name, path);
+  });
+  def("mlx_kernel",
+      [](State& s, std::string kernel) { s.device.get_kernel(kernel); });
+  def("check_threads", [](State& s, Size group) {
+    mx::check_kernel_threadgroup_size(
+        s.pipeline, mtl_size(group), "the script's");
+  });
+  def(
+      "set_input",
+      [](State& s, size_t array, int index, int64_t offset) {
+        s.encoder->set_input_array(s.arrays[array], index, offset);
+      },
+      "array"_a,
+      "index"_a,
+      "offset"_a = 0);
+  def(
+      "set_output",
+      [](State& s, size_t array, int index, int64_t offset) {
+        s.encoder->set_output_array(s.arrays[array], index, offset);
+      },
+      "array"_a,
+      "index"_a,
+      "offset"_a = 0);
+  def(
+      "set_buffer",
+      [](State& s, size_t array, int index, int64_t offset) {
+        auto* buffer = s.arrays[array].buffer().ptr();
+        s.encoder->set_buffer(
+            static_cast<const MTL::Buffer*>(buffer), index, offset);
+      },
+      "array"_a,
+      "index"_a,
+      "offset"_a = 0);
+  def("register_output", [](State& s, size_t array) {
+    s.encoder->register_output_array(s.arrays[array]);
+  });
+  def("set_threadgroup_memory", [](State& s, size_t length, int index) {
+    s.encoder->set_threadgroup_memory_length(length, index);
+  });
+  def("barrier", [](State& s) { s.encoder->barrier(); });
+  def("start_concurrent", [](State& s) { s.concurrent.emplace(*s.encoder); });
+  def("end_concurrent", [](State& s) { s.concurrent.reset(); });
+  def("use_another_stream", [](State& s) {
+    auto stream = mx::new_stream(mx::Device::cpu);
+    s.encoder = &mx::metal::get_command_encoder(stream);
+  });
+  def("ask_device_for_its_name",
+      [](State& s) { s.device.mtl_device()->name(); });
+  def("dispatch_threads", [](State& s, Size grid, Size group) {
+    s.encoder->dispatch_threads(mtl_size(grid), mtl_size(group));
+  });
+  def("dispatch_threadgroups", [](State& s, Size grid, Size group) {
+    s.encoder->dispatch_threadgroups(mtl_size(grid), mtl_size(group));
+  });
 }

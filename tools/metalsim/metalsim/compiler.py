@@ -17,6 +17,7 @@ SHIM = HERE / "shim"
 RUNTIME = HERE / "runtime"
 _RELATIVE = "/@/"  # before names that are no absolute paths, or debug information adds a folder
 _RELATIVE_MARKER = re.compile(r'^(# \d+ ")(?![/<])', re.MULTILINE)
+_FORBIDDEN = re.compile("attempt to use (?:a poisoned identifier|poisoned)")
 _CLANGS = ("clang++", *(f"clang++-{n}" for n in range(22, 15, -1)))
 _COMPILERS = (*_CLANGS, "g++")
 _HEADERS = (
@@ -128,21 +129,6 @@ def compile_library(macros: str, cpp: str, compiler: str, checked: bool) -> Path
     return cached(f"library-{key}.so", build)
 
 
-def check_syntax(macros: str, cpp: str, compiler: str, warnings) -> str:
-    """What clang says of a rewritten source by these warnings alone; of the shim it says nothing.
-
-    Raises:
-        CompileError: the compiler refuses it.
-    """
-    command = [compiler, "-std=c++20", "-fsyntax-only", "-x", "c++", f"-isystem{SHIM}"]
-    command += ["-Wno-everything", *warnings, "-"]
-    source = f"{macros}#include <metalsim.h>\n{cpp}"
-    done = subprocess.run(command, input=source, capture_output=True, text=True)
-    if done.returncode:
-        raise CompileError(f"{Path(compiler).name} refuses the source\n{done.stderr[:8000]}")
-    return done.stderr
-
-
 def original_name(file: str) -> str:
     """Name of a source file as it was given, from one that a compiled library has."""
     return file.removeprefix(_RELATIVE)
@@ -230,5 +216,6 @@ def _run(command: list[str], text: str | None = None) -> str:
     done = subprocess.run(command, input=text, capture_output=True, text=True)
     if done.returncode:
         messages = done.stderr[:8000].replace(_RELATIVE, "")
+        messages = _FORBIDDEN.sub("Metal's language has no such word", messages)
         raise CompileError(f"{Path(command[0]).name} refuses the source\n{messages}")
     return done.stdout

@@ -9,7 +9,6 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-SPACES = ("device", "constant", "threadgroup", "thread")
 # Names that begin no declaration and are no operand.
 KEYWORDS = set(
     "return case else do throw new delete goto if while for switch sizeof operator".split()
@@ -36,20 +35,20 @@ class Violation(NamedTuple):
 
 
 class Token(NamedTuple):
-    """A token; `kind` is directive, string, number, name or op"""
+    """A token; `kind` is string, number, name or op."""
 
     kind: str
     text: str
     line: int
 
 
-def tokens(text, line=1):
-    """The tokens of `text` without comments; a preprocessor directive is one token."""
-    found, at = [], 0
+def tokens(text):
+    """The tokens of `text` without comments and the preprocessor's directives."""
+    found, line, at = [], 1, 0
     for match in _TOKEN.finditer(text):
         line += text.count("\n", at, match.start())
         at = match.start()
-        if match.lastgroup != "comment":
+        if match.lastgroup not in ("comment", "directive"):
             found.append(Token(match.lastgroup, match[0], line))
     return found
 
@@ -116,9 +115,7 @@ class Outline:
     """
 
     def __init__(self, text):
-        everything = tokens(text)
-        self.directives = [t for t in everything if t.kind == "directive"]
-        self.code = [t for t in everything if t.kind != "directive"]
+        self.code = tokens(text)
         self.partner = partners(self.code)
         self.functions = []
         self.declarations = []

@@ -1,112 +1,43 @@
-"""Rules for what C++ has and the Metal Shading Language lacks, and for names that both have.
+"""For writers of Metal kernels: what Metal lacks of C++; found `half` and `level` used as names.
 
-The simulator's compiler takes all of C++; Apple's does not. `check` reads the text alone and asks
-no compiler, so it names what can be told from the text: a cast between address spaces hidden
-behind a template or an alias is left to `address_spaces`. Some of it has come to MSL since
+The simulator's compiler takes what Apple's does not, but for words that the shim forbids. `check`
+reads the text alone and asks no compiler, so it names what can be told from the text: address
+spaces, statics and sizes of arrays are left to `address_spaces`. Some of it has come to MSL since
 (recursion with 2.4, lambdas with 4.0); kernels for every Mac do without.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
-from . import names, variables
-from .outline import KEYWORDS, Outline, Violation, after_angles, split, tokens
-
-# Words that are a fault wherever they stand in code.
-_WORDS = {
-    "double": ("double", "MSL has no double"),
-    "virtual": ("virtual", "MSL has no virtual functions"),
-    "try": ("exceptions", "MSL has no exceptions"),
-    "catch": ("exceptions", "MSL has no exceptions"),
-    "throw": ("exceptions", "MSL has no exceptions"),
-    "new": ("new and delete", "MSL has no operator new"),
-    "goto": ("goto", "MSL has no goto"),
-    "thread_local": ("thread_local", "MSL has no thread_local"),
-    "register": ("register", "MSL has no register variables"),
-    "dynamic_cast": ("type identification", "MSL has no dynamic_cast"),
-    "typeid": ("type identification", "MSL has no typeid"),
-}
-_SYSTEM = re.compile(r"metal_|simd/|MetalPerformancePrimitives/|TargetConditionals\.h$")
+from . import names
+from .outline import KEYWORDS, Outline, Violation, after_angles, split
 
 
-def check(text, self_contained=False):
+def check(text):
     """What in an MSL text the language does not have.
 
     Args:
         text: The text as written; macros are read as they stand, headers are not opened.
-        self_contained: Whether the text is to be compiled alone: no header but Metal's own may be
-            left in it, and no character outside ASCII, comments included.
     Returns:
         Violations in the order of their lines.
     """
     outline = Outline(text)
     found = [
-        *_characters(outline, text, self_contained),
-        *_includes(outline, self_contained),
-        *_words(outline),
+        *_long_long(outline),
         *_lambdas(outline),
         *_recursion(outline),
         *_function_pointers(outline),
-        *variables.check(outline),
         *names.check(outline),
     ]
     return sorted(set(found))
 
 
-def _characters(outline, text, self_contained):
-    lines = set()
-    if self_contained:
-        lines = {n for n, line in enumerate(text.split("\n"), 1) if not line.isascii()}
-    else:
-        lines = {t.line for t in outline.code + outline.directives if not t.text.isascii()}
-    for line in lines:
-        yield Violation(line, "ASCII", "a character outside ASCII")
-
-
-def _includes(outline, self_contained):
-    for token in outline.directives:
-        name = re.match(r"\s*#\s*(?:include|import)\s*([<\"])([^>\"]+)", token.text)
-        if not name or _SYSTEM.match(name[2]):
-            continue
-        if name[1] == "<":
-            yield Violation(token.line, "std", f"<{name[2]}> is no header of Metal's")
-        elif self_contained:
-            message = f'"{name[2]}" is included by a text that is to be self-contained'
-            yield Violation(token.line, "self-contained", message)
-
-
-def _words(outline):
-    macros = []
-    for token in outline.directives:
-        if body := re.match(r"\s*#\s*define\s+\w+(?:\([^)]*\))?", token.text):
-            first = token.line + token.text.count("\n", 0, body.end())
-            macros += [*tokens(token.text[body.end() :].replace("\\\n", " \n"), first)]
-    for code in (outline.code, macros):
-        for i, token in enumerate(code):
-            before = code[i - 1].text if i else ""
-            after = code[i + 1].text if i + 1 < len(code) else ""
-            if token.kind == "number":
-                if re.fullmatch(r"(?!0[xX])[\d.']+(?:[eE][-+]?\d+)?[lL]", token.text) and (
-                    "." in token.text or "e" in token.text.lower()
-                ):
-                    yield Violation(token.line, "long double", "MSL has no long double")
-            elif token.kind != "name":
-                continue
-            elif token.text == "double" and before == "long":
-                yield Violation(token.line, "long double", "MSL has no long double")
-            elif token.text == "long" and before == "long":
-                yield Violation(token.line, "long long", "MSL has no long long")
-            elif re.fullmatch("double[234]?", token.text):
-                yield Violation(token.line, *_WORDS["double"])
-            elif token.text == "delete" and before != "=":
-                yield Violation(token.line, "new and delete", "MSL has no operator delete")
-            elif token.text == "std" and after == "::":
-                yield Violation(token.line, "std", "MSL has no C++ standard library")
-            elif token.text in _WORDS:
-                yield Violation(token.line, *_WORDS[token.text])
+def _long_long(outline):
+    for before, token in zip(outline.code, outline.code[1:]):
+        if before.text == token.text == "long":
+            yield Violation(token.line, "long long", "MSL has no long long")
 
 
 def _lambdas(outline):
@@ -190,12 +121,11 @@ def _function_pointers(outline):
             yield Violation(code[i].line, "function pointer", "MSL has no plain function pointers")
 
 
-def main(arguments):
+def main(paths):
     """Prints the violations of the named files; returns 1 where there are any."""
-    self_contained = "--self-contained" in arguments
     failed = 0
-    for path in (a for a in arguments if a != "--self-contained"):
-        for violation in check(Path(path).read_text(), self_contained):
+    for path in paths:
+        for violation in check(Path(path).read_text()):
             print(f"{path}:{violation.line}: {violation.rule}: {violation.message}")
             failed = 1
     return failed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from .msl.tokens import SourceError, Tokens
 
 
@@ -39,8 +41,8 @@ def rewrite_threadgroup_variables(tokens: Tokens) -> set[str]:
 def _declarators(tokens, start):
     """Type, (name, dimensions) of the variables declared from start, and the semicolon.
 
-    None for a pointer or a reference. Initializers are dropped: MSL lets this memory begin
-    undefined.
+    None for a pointer or a reference. Initializers, which are zeros, are dropped: MSL lets this
+    memory begin undefined.
 
     Raises:
         SourceError: the declaration is of another form.
@@ -75,8 +77,17 @@ def _declarators(tokens, start):
     return " ".join(type_words), variables, i
 
 
-def _initializer_end(tokens, i) -> int:
-    """The last token of the initializer whose `=` is at i."""
+def _initializer_end(tokens, equals) -> int:
+    """The last token of the initializer, for which Apple's compiler takes zeros alone.
+
+    Raises:
+        SourceError: it has something else.
+    """
+    i = equals
     while tokens[tokens.after(i)] not in (",", ";"):
         i = tokens.skip_brackets(tokens.after(i))
+    for k in tokens.significant(equals + 1, i + 1):
+        if re.match(r"[A-Za-z_]|.*[1-9]|0x", tokens[k]):
+            where = tokens.where(equals)
+            raise SourceError(f"{where}: threadgroup memory cannot be initialized, but with zeros")
     return i

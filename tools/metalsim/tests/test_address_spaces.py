@@ -134,6 +134,11 @@ FAULTS = [
     "atomic_fetch_add_explicit((thread atomic_uint*)own, 1u, memory_order_relaxed);",
     "y[0] = pairs[0].sum();",
     "y[0] = copy.first();",
+    "static float last;",
+    "if (t) { static int calls = 0; }",
+    "float v[t];",
+    "const uint twice = 2 * t; float v[twice];",
+    "for (uint n = 1;;) { half v[2 * n]; }",
 ]
 
 

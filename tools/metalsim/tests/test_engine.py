@@ -708,6 +708,9 @@ def test_source_that_does_not_compile(cxx):
         ("kernel void k(float y) {}", "'float y' of kernel 'k'"),
         ("kernel void k(device int* y [[buffer(31)]]) {}", "'y' of kernel 'k': buffer\\(31\\)"),
         ("kernel void k(device int* y) { threadgroup int x(y); }", "source:1: the declaration"),
+        ("kernel void k(device int* y) { threadgroup int x{y[0]}; }", "source:1: the declaration"),
+        ("kernel void k(device int* y) { threadgroup int x = 1; }", "source:1: .* initialized"),
+        ("kernel void k(device int* y) { threadgroup int x[2] = {0, 2}; }", "be initialized"),
         ('template [[host_name("h")]] [[kernel]] decltype(f<1>) f<1>;', "'f', which is no kernel"),
     ],
 )

@@ -259,6 +259,18 @@ REFUSED = [
     ("", "y = exp(i);", "ambiguous"),
     ("", "y = simd_sum(x > 0);", "no matching function"),
     ("", "y = simd_shuffle(long(x), 3);", "no matching function"),
+    ("#include <cmath>", "y = x;", "cmath"),
+    ("struct S { virtual float f(); };", "y = x;", "no such word"),
+    ("#define REAL double", "REAL d = x;", "no such word"),
+    *(
+        ("", statement, "no such word")
+        for statement in (
+            *("double d = x;", "goto end; end: y = x;", "thread_local float f;", "throw 1;"),
+            *("float* p = new float[4];", "register int k = 0;", "auto t = typeid(x);"),
+            *("try { y = x; } catch (int) {}", "auto p = dynamic_cast<float*>(&x);"),
+            "y = std::numeric_limits<float>::max();",
+        )
+    ),
 ]
 
 

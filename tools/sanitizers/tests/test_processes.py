@@ -3,11 +3,14 @@
 import collections
 import itertools
 import stat
+import subprocess
 import sys
 
 import pytest
 
+from parts import Part
 from sanitizers import cuda, parts
+from support.variant import ROOT
 
 # It runs the program and adds its own lines.
 SANITIZER = """
@@ -22,6 +25,7 @@ sys.exit(status)
 # Eleven cases, each of which leaves a line; the sixth does what is asked for.
 CASES = """
 import os, sys, time
+from parts import part
 from sanitizers import parts
 
 tool = sys.argv.pop()
@@ -36,7 +40,7 @@ def cases():
     for number in range(11):
         yield f"the case {{number}}", lambda: ran(number)
 
-parts.run(cases, int(sys.argv[2]), int(sys.argv[4]))
+parts.run(cases, part(sys.argv[2]))
 """
 REPORT = "print('========= Race reported\\n=========     at void norm<(int)4>(Parameters)+0x1')"
 
@@ -64,7 +68,7 @@ def main(monkeypatch, tmp_path):
 
 def test_every_case_is_in_one_part():
     for total, count in itertools.product((0, 1, 7, 243), (1, 2, 4, 16)):
-        sets = [parts.chosen(total, part, count) for part in range(count)]
+        sets = [parts.chosen(total, Part(k, count)) for k in range(1, count + 1)]
         assert sorted(itertools.chain(*sets)) == list(range(total))
         assert max(map(len, sets)) - min(map(len, sets)) <= 1
 
@@ -72,7 +76,7 @@ def test_every_case_is_in_one_part():
 def test_slow_cases_that_follow_one_another_at_a_distance_are_spread():
     for distance in (2, 3, 4):
         slow = set(range(0, 240, distance))
-        counts = [len(slow & parts.chosen(240, part, 4)) for part in range(4)]
+        counts = [len(slow & parts.chosen(240, Part(k, 4))) for k in range(1, 5)]
         assert max(counts) < 1.4 * len(slow) / 4
 
 
@@ -103,7 +107,7 @@ def test_a_process_that_does_not_get_to_the_end(main, capsys, what):
     status, ran = main(what, "--tool", "racecheck", "--tool", "memcheck", "--processes", "3")
     assert status == 1
     lines = capsys.readouterr().out.splitlines()
-    (part,) = (part for part in range(3) if 5 in parts.chosen(11, part, 3))
+    (part,) = (part for part in range(3) if 5 in parts.chosen(11, Part(part + 1, 3)))
     (of_tool,) = (line for line in lines if line.startswith("racecheck: "))
     assert of_tool.endswith(f" s, process {part} of 3 did NOT get to the end")
     assert "NOT" not in next(line for line in lines if line.startswith("memcheck: "))
@@ -141,3 +145,10 @@ def test_at_least_one_process(main, capsys):
     with pytest.raises(SystemExit):
         main("pass", "--processes", "0")
     assert "--processes must be at least 1, got 0" in capsys.readouterr().err
+
+
+def test_the_cases_run_on_a_cpu():
+    """A few of them: else nothing does where there is no GPU."""
+    command = [sys.executable, ROOT / "tools", "sanitizers.cuda_cases", "--device", "cpu"]
+    done = subprocess.run([*command, "--part", "1/150"], capture_output=True, text=True)
+    assert done.returncode == 0 and parts.is_complete(done.stdout), done.stdout + done.stderr

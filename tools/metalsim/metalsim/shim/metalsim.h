@@ -38,3 +38,7 @@ namespace msl::known {
 MSL_KNOWN(MSL_USE)
 #undef MSL_USE
 } // namespace msl::known
+
+// What C++ has and Metal's language lacks, in the source that follows.
+#pragma GCC \
+    poison double goto virtual thread_local register new typeid dynamic_cast try catch throw std

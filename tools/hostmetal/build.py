@@ -50,12 +50,13 @@ class HostBuild(Staged):
         directory: The folder for build files and the staged package, which the next build reuses.
             None: build/hostmetal in the checkout.
         source: The root of the source tree with the extension and its kernels.
+        named: Whether functions keep their names, for tools that find them by name.
 
     Raises:
         MissingCompiler: If the machine has no clang++.
     """
 
-    def __init__(self, directory: Path | None = None, source: Path = ROOT):
+    def __init__(self, directory: Path | None = None, source: Path = ROOT, named: bool = False):
         directory = directory or ROOT / "build" / "hostmetal"
         macos_mlx = mlx_wheel.fetch(mlx=_built.MLX_VERSION)
         self.source = source
@@ -65,6 +66,12 @@ class HostBuild(Staged):
             f"-DPython_EXECUTABLE={Path(sys.prefix) / 'bin' / 'python3'}",
             f"-DMACOS_MLX={macos_mlx}",
             f"-DMLX_NORMS_SOURCE={source}",
+            # nanobind strips release builds.
+            *(
+                ["-DCMAKE_BUILD_TYPE=Named", "-DCMAKE_CXX_FLAGS_NAMED=-O3 -DNDEBUG"]
+                if named
+                else []
+            ),
         ]
         # CMake cannot change these options once it is configured, so they choose the folder.
         key = hashlib.sha256(" ".join(options).encode()).hexdigest()[:12]

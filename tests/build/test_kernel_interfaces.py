@@ -20,7 +20,7 @@ from support.variant import ROOT
 from to_cuda import translate
 
 COMPILER = os.environ.get("CXX", "c++")
-FORWARD, MATMUL = "tests/norm/test_forward.py", "tests/matmul/test_matmul.py"
+FORWARD, MATMUL = "tests/norm/test_gradients.py", "tests/matmul/test_matmul.py"
 
 
 @pytest.fixture

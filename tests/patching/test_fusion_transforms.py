@@ -444,6 +444,7 @@ class TestVmap:
         check(lambda: f(mx.stack([x, 2 * x])), {ALONE: 2}, others=2)
 
 
+@pytest.mark.usefixtures("no_fusion")
 @pytest.mark.parametrize(
     ("outer", "transform", "reason"),
     [

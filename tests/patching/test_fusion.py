@@ -99,6 +99,16 @@ def add(name, code, reasons=TAKEN, *, others=None, **more):
     GRAPHS[name] = Graph(code, reasons, **more)
 
 
+def sums(codes, reasons=TAKEN, **more):
+    """Adds norms of sums, by what makes the sum of the arrays."""
+    for name, code in codes.items():
+        add(name, functools.partial(norm_of, code), reasons, **more)
+
+
+def norm_of(code, norm, *arrays):
+    return of(norm, code(*arrays))
+
+
 def graph(reasons=TAKEN, **more):
     """Adds code that takes more than an expression."""
 
@@ -125,27 +135,33 @@ def first_row(a):
 # --- Which sums.
 
 PLAIN = dict(left={})
-add("two arrays", lambda norm, x, r: of(norm, x + r), **PLAIN, dtypes=DTYPES)
-add("an array twice", lambda norm, x, r: of(norm, x + x), **PLAIN)
-add("a difference", lambda norm, x, r: of(norm, x - r), {ALONE: 1})
+sums({"two arrays": lambda x, r: x + r}, **PLAIN, dtypes=DTYPES)
+sums({"an array twice": lambda x, r: x + x}, **PLAIN)
+sums({"a difference": lambda x, r: x - r}, {ALONE: 1})
 add("both used on", lambda norm, x, r: (of(norm, x + r), mx.tanh(x + r)))
 add("a sum that nobody holds", lambda norm, x, r: norm(mx.exp(x) + mx.exp(r), *norm.parameters))
 add("nothing to fuse", lambda norm, x, r: (norm(x, *norm.parameters), x * r), {ALONE: 1})
-add("of a view", lambda norm, x, r: of(norm, (x + r)[:, 1:]), {ALONE: 1}, **SHAPED)
-add("a row for all", lambda norm, x, r: of(norm, x + r), others=[ROW], left={})
-add("a row for all first", lambda norm, x, r: of(norm, r + x), others=[ROW], left={})
-add(
-    "a row and a column",
-    lambda norm, x, r: of(norm, x[..., :1] + r),
-    {REPEATED: 1},
+sums({"of a view": lambda x, r: (x + r)[:, 1:]}, {ALONE: 1}, **SHAPED)
+sums(
+    {
+        "a row for all": lambda x, r: x + r,
+        "a row for all first": lambda x, r: r + x,
+    },
     others=[ROW],
-    **SHAPED,
+    left={},
 )
-add("a number", lambda norm, x, r: of(norm, x + 1.5), {REPEATED: 1})
+sums({"a row and a column": lambda x, r: x[..., :1] + r}, {REPEATED: 1}, others=[ROW], **SHAPED)
+sums({"a number": lambda x, r: x + 1.5}, {REPEATED: 1})
 for shape in ((), ONE, (1, 1, 1, 1), COLUMN):
     text = f"one element for a row {shape}"
-    add(text, lambda norm, x, r: of(norm, x + r), {REPEATED: 1}, others=[shape])
-    add(f"{text} first", lambda norm, x, r: of(norm, r + x), {REPEATED: 1}, others=[shape])
+    sums(
+        {
+            text: lambda x, r: x + r,
+            f"{text} first": lambda x, r: r + x,
+        },
+        {REPEATED: 1},
+        others=[shape],
+    )
 for shape in (ROW, (1, DIMS), (2, 3, DIMS), (1, 2, 1, 3, DIMS), (3, 1)):
     add(
         f"arrays of {shape}",
@@ -362,8 +378,13 @@ for length, of_sum, reason in (
 for number in (0.22, -1.5, 0.0, 3, 1.0):
     text = f"number {number}"
     all_dtypes = dict(left={}, dtypes=DTYPES)
-    add(text, lambda norm, x, r, n=number: of(norm, r + x * n), **all_dtypes)
-    add(f"{text} first", lambda norm, x, r, n=number: of(norm, n * x + r), **all_dtypes)
+    sums(
+        {
+            text: lambda x, r, n=number: r + x * n,
+            f"{text} first": lambda x, r, n=number: n * x + r,
+        },
+        **all_dtypes,
+    )
 FACTORS = {"layer scale": ROW, "sample": SAMPLE, "frame": (2, 3, 1, DIMS), "whole": SHAPE}
 FACTORS["row of all"] = (1, 1, 1, DIMS)
 for form, shape in FACTORS.items():
@@ -380,17 +401,15 @@ for form, shape in FACTORS.items():
 # By an array of rows, r, and another array.
 OF_ROW, OF_ONE = dict(others=[SHAPE, ROW]), dict(others=[SHAPE, ONE])
 MULTIPLY, SLICED = dict(left={"Multiply": 1}), dict(left={"Slice": 1})
-add("of both", lambda norm, x, r, f: of(norm, r * 0.5 + x * f), **OF_ROW, **MULTIPLY)
-add("x squared", lambda norm, x, r: of(norm, x + x * x), left={})
-add(
-    "a pending factor",
-    lambda norm, x, r, f: of(norm, r + x * mx.tanh(f)),
+sums({"of both": lambda x, r, f: r * 0.5 + x * f}, **OF_ROW, **MULTIPLY)
+sums({"x squared": lambda x, r: x + x * x}, left={})
+sums(
+    {"a pending factor": lambda x, r, f: r + x * mx.tanh(f)},
     others=[SHAPE, SAMPLE],
     left={"Tanh": 1},
 )
-add(
-    "views and a factor",
-    lambda norm, x, r, f: of(norm, r[:, ::-1] + x.T.T * f[::2]),
+sums(
+    {"views and a factor": lambda x, r, f: r[:, ::-1] + x.T.T * f[::2]},
     others=[SHAPE, (64,)],
     **SHAPED,
 )
@@ -420,10 +439,9 @@ for text, code in {
 # The sum alone is fused, and the product is one of MLX's.
 for shape in (ONE, COLUMN, (1, 3, 1, 1)):
     near = dict(others=[SHAPE, shape]) | MULTIPLY
-    add(f"factor {shape}", lambda norm, x, r, f: of(norm, r + x * f), **near)
-add(
-    "a scalar that is no number",
-    lambda norm, x, r: of(norm, r + x * mx.tanh(mx.array(0.5))),
+    sums({f"factor {shape}": lambda x, r, f: r + x * f}, **near)
+sums(
+    {"a scalar that is no number": lambda x, r: r + x * mx.tanh(mx.array(0.5))},
     left={"Multiply": 1, "Tanh": 1},
 )
 
@@ -446,32 +464,24 @@ def a_product_added_twice(norm, x, r):
     return of(norm, product + product)
 
 
-add(
-    "a product of another shape",
-    lambda norm, x, r, f: of(norm, r + x[:1] * f),
+sums(
+    {"a product of another shape": lambda x, r, f: r + x[:1] * f},
     others=[SHAPE, (1, 3, 4, DIMS)],
     left={"Multiply": 1, "Slice": 1},
     **SHAPED,
 )
-add(
-    "a product of broadcast arrays",
-    lambda norm, r, f, g: of(norm, r + f * g),
+sums(
+    {"a product of broadcast arrays": lambda r, f, g: r + f * g},
     others=[(2, 1, 4, DIMS), (1, 3, 4, DIMS)],
     left={},
 )
-add(
-    "x repeated along the row",
-    lambda norm, r, f, g: of(norm, r + f * g),
-    others=[COLUMN, ROW],
-    **MULTIPLY,
-)
-add(
-    "a residual repeated along the row",
-    lambda norm, x, r, f: of(norm, r + x * f),
+sums({"x repeated along the row": lambda r, f, g: r + f * g}, others=[COLUMN, ROW], **MULTIPLY)
+sums(
+    {"a residual repeated along the row": lambda x, r, f: r + x * f},
     {REPEATED: 1},
     others=[COLUMN, ROW],
 )
-add("a quotient", lambda norm, x, r, f: of(norm, r + x / f), **OF_ROW, left={"Divide": 1})
+sums({"a quotient": lambda x, r, f: r + x / f}, **OF_ROW, left={"Divide": 1})
 
 
 @graph({FUSED: 3}, left={"Matmul": 3, "Tanh": 3, "Flatten": 3, "Unflatten": 3})
@@ -487,9 +497,14 @@ def a_chain_of_blocks(norm, x, r):
 
 for shape in ((), ONE, (1, 1, 1)):
     more = dict(others=[SHAPE, shape], left={}, dtypes=DTYPES)
-    add(f"a sum by {shape}", lambda norm, x, r, f: of(norm, (r + x) * f), **more)
-    add(f"a sum by {shape} first", lambda norm, x, r, f: of(norm, f * (r + x)), **more)
-add("a sum by a number", lambda norm, x, r: of(norm, (r + x) * 0.7), left={})
+    sums(
+        {
+            f"a sum by {shape}": lambda x, r, f: (r + x) * f,
+            f"a sum by {shape} first": lambda x, r, f: f * (r + x),
+        },
+        **more,
+    )
+sums({"a sum by a number": lambda x, r: (r + x) * 0.7}, left={})
 for length in (1, 7, 33, 100, 1000, 4100):
     add(
         f"a sum of {length} by one",
@@ -499,36 +514,18 @@ for length in (1, 7, 33, 100, 1000, 4100):
         dtypes=(mx.bfloat16,),
         ways=("call", "fuse"),
     )
-add(
-    "a view's sum by one",
-    lambda norm, x, r, f: of(norm, (r[::-1] + x) * f),
-    **OF_ONE,
-    **SLICED,
-    **SHAPED,
-)
+sums({"a view's sum by one": lambda x, r, f: (r[::-1] + x) * f}, **OF_ONE, **SLICED, **SHAPED)
 for shape in (ROW, (2, 1, 1, 1), COLUMN, SHAPE):
     more = dict(others=[SHAPE, shape])
-    add(f"a sum by {shape}", lambda norm, x, r, f: of(norm, (r + x) * f), {ALONE: 1}, **more)
-add(
-    "a sum by one that is wider",
-    lambda norm, x, r, f: of(norm, (x + r) * f.astype(mx.float32)),
+    sums({f"a sum by {shape}": lambda x, r, f: (r + x) * f}, {ALONE: 1}, **more)
+sums(
+    {"a sum by one that is wider": lambda x, r, f: (x + r) * f.astype(mx.float32)},
     {ALONE: 1},
     **OF_ONE,
     dtypes=(mx.bfloat16,),
 )
-add(
-    "a broadcast sum by one",
-    lambda norm, x, r, f: of(norm, (r[:1] + x) * f),
-    **OF_ONE,
-    **SLICED,
-    **SHAPED,
-)
-add(
-    "a column's sum by one",
-    lambda norm, x, r, f: of(norm, (r + x) * f),
-    {REPEATED: 1},
-    others=[COLUMN, ONE],
-)
+sums({"a broadcast sum by one": lambda x, r, f: (r[:1] + x) * f}, **OF_ONE, **SLICED, **SHAPED)
+sums({"a column's sum by one": lambda x, r, f: (r + x) * f}, {REPEATED: 1}, others=[COLUMN, ONE])
 
 
 @graph({ALONE: 1}, **OF_ONE)
@@ -565,15 +562,10 @@ def a_first_sum_that_is_returned(norm, a, b, c):
     return of(norm, first + c), first
 
 
-add(
-    "a sum of four",
-    lambda norm, a, b, c, d: of(norm, (a + b) + (c + d)),
-    others=[SHAPE] * 3,
-    left={"Add": 1},
-)
-add("a sum of three with a row", lambda norm, x, r, row: of(norm, (x + r) + row), **OF_ROW, left={})
-add("a sum of two and one", lambda norm, x, r, f: of(norm, (x + r) + f), {REPEATED: 1}, **OF_ONE)
-add("a sum with one in it", lambda norm, x, r, f: of(norm, x + (r + f)), **OF_ONE, left={"Add": 1})
+sums({"a sum of four": lambda a, b, c, d: a + b + (c + d)}, others=[SHAPE] * 3, left={"Add": 1})
+sums({"a sum of three with a row": lambda x, r, row: x + r + row}, **OF_ROW, left={})
+sums({"a sum of two and one": lambda x, r, f: x + r + f}, {REPEATED: 1}, **OF_ONE)
+sums({"a sum with one in it": lambda x, r, f: x + (r + f)}, **OF_ONE, left={"Add": 1})
 
 
 # --- A float16 sum that a compiled function clips in float32.
@@ -613,37 +605,28 @@ NEAR = {
 CLIPPED = dict(given=large, dtypes=(mx.float16,), ways=("call", "fuse"))
 for shapeless in (False, True):
     compiled = mx.compile(clip_residual, shapeless=shapeless)
-    add(
-        f"clipped {shapeless}", lambda norm, a, b, f=compiled: of(norm, f(a, b)), left={}, **CLIPPED
-    )
+    sums({f"clipped {shapeless}": lambda a, b, f=compiled: f(a, b)}, left={}, **CLIPPED)
     for text, code in NEAR.items():
         near = mx.compile(code, shapeless=shapeless)
         text = f"clipped {text} {shapeless}"
-        add(text, lambda norm, a, b, f=near: of(norm, f(a, b)), {ALONE: 1}, **CLIPPED)
+        sums({text: lambda a, b, f=near: f(a, b)}, {ALONE: 1}, **CLIPPED)
 # In other dtypes gemma3's is x + y.
 OF_GEMMA3 = CLIPPED | dict(dtypes=(mx.float16, mx.float32, mx.bfloat16), left={})
-add("gemma3's", lambda norm, a, b: of(norm, gemma3_text.clip_residual(a, b)), **OF_GEMMA3)
-add(
-    "clipped, not compiled", lambda norm, a, b: of(norm, clip_residual(a, b)), {ALONE: 1}, **CLIPPED
-)
+sums({"gemma3's": lambda a, b: gemma3_text.clip_residual(a, b)}, **OF_GEMMA3)
+sums({"clipped, not compiled": lambda a, b: clip_residual(a, b)}, {ALONE: 1}, **CLIPPED)
 # Arrays of one element, whose values the function does not know.
-add(
-    "clipped to arguments",
-    lambda norm, a, b, f=compiled: of(norm, f(a, b, mx.array(65504.0))),
-    {ALONE: 1},
-    **CLIPPED,
-)
-add(
-    "clipped and broadcast",
-    lambda norm, a, b, f=compiled: of(norm, f(a[:1], b)),
+sums(
+    {
+        "clipped to arguments": lambda a, b, f=compiled: f(a, b, mx.array(65504.0)),
+        "clipped and broadcast": lambda a, b, f=compiled: f(a[:1], b),
+    },
     {ALONE: 1},
     **CLIPPED,
 )
 for first, second in ((mx.float16, mx.float32), (mx.bfloat16, mx.float16)):
     mixed = lambda dtype, first=first, second=second: (large(first)[0], large(second)[1])  # noqa: E731
-    add(
-        f"clipped of {short(first)} and {short(second)}",
-        lambda norm, a, b, f=compiled: of(norm, f(a, b)),
+    sums(
+        {f"clipped of {short(first)} and {short(second)}": lambda a, b, f=compiled: f(a, b)},
         {ALONE: 1},
         **CLIPPED | dict(given=mixed),
     )
@@ -745,16 +728,16 @@ def soon(a):
 
 
 EVALUATED = dict(ways=("call", "fuse"))
-add("an evaluated sum", lambda norm, x, r: of(norm, now(x + r)), {ALONE: 1}, **EVALUATED)
-add("a sum under way", lambda norm, x, r: of(norm, soon(x + r)), {ALONE: 1}, **EVALUATED)
-add("an evaluated product", lambda norm, x, r: of(norm, r + now(x * r)), left={}, **EVALUATED)
-add(
-    "an evaluated sum by one",
-    lambda norm, x, r, f: of(norm, now(r + x) * f),
+sums(
+    {
+        "an evaluated sum": lambda x, r: now(x + r),
+        "a sum under way": lambda x, r: soon(x + r),
+    },
     {ALONE: 1},
-    **OF_ONE,
     **EVALUATED,
 )
+sums({"an evaluated product": lambda x, r: r + now(x * r)}, left={}, **EVALUATED)
+sums({"an evaluated sum by one": lambda x, r, f: now(r + x) * f}, {ALONE: 1}, **OF_ONE, **EVALUATED)
 add(
     "an evaluated cast",
     lambda norm, x, r: norm(now(x.astype(mx.float32))),
@@ -762,9 +745,8 @@ add(
     **CAST,
     **EVALUATED,
 )
-add(
-    "an evaluated clipped sum",
-    lambda norm, a, b: of(norm, now(gemma3_text.clip_residual(a, b))),
+sums(
+    {"an evaluated clipped sum": lambda a, b: now(gemma3_text.clip_residual(a, b))},
     {ALONE: 1},
     **CLIPPED,
 )

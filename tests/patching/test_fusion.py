@@ -878,6 +878,8 @@ WAYS = {
     "vmap": vmap,
     "compiled vmap": lambda code: mx.compile(vmap(code)),
 }
+# In which a pass is made before anything is evaluated.
+TRACED = ("fuse", "compile", "grad", "compiled grad")
 # How often each norm is called; in other ways by no pass alone, or by what is mapped or no tangent.
 CALLED = dict.fromkeys(("call", "fuse", "compile", "grad", "compiled grad"), 1) | {"checkpoint": 2}
 
@@ -930,7 +932,13 @@ def test_graph(norm, graph, fused_by_mlx):
             def run(way=way, code=code, arrays=(*arrays, *norm.parameters)):
                 return WAYS[way](code)(*arrays)
 
-            results, report = run_patched(run)
+            with mlx_norms.patched():
+                results = run()
+                traced = mlx_norms.report().reasons
+                mx.eval(results)
+                report = mlx_norms.report()
+            if way in TRACED:
+                assert traced == reasons, note
             if way in CALLED:
                 assert report.reasons == reasons, note
                 assert report.fused == reasons.get(FUSED, 0), note

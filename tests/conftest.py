@@ -126,7 +126,11 @@ def launches(request, backend):
 
 @pytest.fixture
 def no_fusion():
-    """Of elementwise ops by mx.compile, each of whose kernels takes seconds to compile."""
+    """Of elementwise ops by mx.compile, each of whose kernels takes seconds to compile.
+
+    Not for tests that call a compiled function of a package, such as mlx.nn.gelu: it would stay as
+    it is traced here, and passes would not know it in later tests.
+    """
     fuse_compiled(False)
     yield
     fuse_compiled(True)

@@ -31,7 +31,7 @@ from support.oracle import exact
 from support.patched_runs import assert_close, run_stock
 from support.releases import MLX, since
 
-pytestmark = pytest.mark.usefixtures("backend", "no_fusion")
+pytestmark = pytest.mark.usefixtures("backend")
 
 SHAPES = [(6, 5, CHANNELS), (2, 4, 5, CHANNELS)]
 

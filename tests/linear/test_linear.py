@@ -26,7 +26,7 @@ from support.norm_case import DTYPES
 from support.oracle import Truth, exact, unit_roundoff
 from support.releases import since
 
-pytestmark = pytest.mark.usefixtures("backend", "no_fusion")
+pytestmark = pytest.mark.usefixtures("backend")
 
 FEW = 8
 KINDS = list(itertools.product((4, 8), (32, 64, 128)))

@@ -14,7 +14,7 @@ from support.inputs import normal
 from support.norm_case import DTYPES, Norm
 from support.releases import since
 
-pytestmark = pytest.mark.usefixtures("backend", "no_fusion")
+pytestmark = pytest.mark.usefixtures("backend")
 
 OPS = ("rms_norm", "layer_norm")
 OF_OP = pytest.mark.parametrize("op", OPS)

@@ -1,6 +1,8 @@
 """Backends and hypothesis profiles of the suite."""
 
+import gc
 import os
+import sysconfig
 from pathlib import Path
 
 import mlx.core as mx
@@ -33,6 +35,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """Checks that the build and the backend in use are the requested ones."""
+    # Tests take this environment's cmake and ninja, whether it is activated or not.
+    os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
     backend = config.getoption("--backend")
     if backend not in _built.BACKENDS:
         raise pytest.UsageError(f"{_ext.__file__} was not built for {backend}")
@@ -71,6 +75,12 @@ def pytest_collection_modifyitems(config, items):
 
     config.hook.pytest_deselected(items=[item for item in items if not selected(item)])
     items[:] = filter(selected, items)
+
+
+def pytest_collection_finish():
+    """Some tests collect garbage at each step, which need not look at thousands of items again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -116,7 +126,11 @@ def launches(request, backend):
 
 @pytest.fixture
 def no_fusion():
-    """Of elementwise ops by mx.compile, each of whose kernels takes seconds to compile."""
+    """Of elementwise ops by mx.compile, each of whose kernels takes seconds to compile.
+
+    Not for tests that call a compiled function of a package, such as mlx.nn.gelu: it would stay as
+    it is traced here, and passes would not know it in later tests.
+    """
     fuse_compiled(False)
     yield
     fuse_compiled(True)

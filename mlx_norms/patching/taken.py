@@ -20,9 +20,9 @@ def names() -> tuple[str, ...]:
     for path, module in sys.modules.copy().items():
         if path.partition(".")[0] not in _OWN and issubclass(type(module), types.ModuleType):
             modules.setdefault(id(module), (path, module))
-    return tuple(
-        f"{path}.{name}"
-        for path, module in modules.values()
-        for name, value in _names_of(module).copy().items()
-        if id(value) in originals
-    )
+    found = []
+    for path, module in modules.values():
+        of_module = _names_of(module).copy()
+        if not originals.isdisjoint(map(id, of_module.values())):  # most modules hold none
+            found += [f"{path}.{n}" for n, value in of_module.items() if id(value) in originals]
+    return tuple(found)

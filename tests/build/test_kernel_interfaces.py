@@ -16,11 +16,11 @@ from msl.declarations import declarations
 from msl.preprocess import preprocess
 from msl.tokens import SourceError, Tokens
 from support.checkout_copy import Copy
+from support.cuda_text import stem_of, translation
 from support.variant import ROOT
-from to_cuda import translate
 
 COMPILER = os.environ.get("CXX", "c++")
-FORWARD, MATMUL = "tests/norm/test_forward.py", "tests/matmul/test_matmul.py"
+FORWARD, MATMUL = "tests/norm/test_gradients.py", "tests/matmul/test_matmul.py"
 
 
 @pytest.fixture
@@ -371,7 +371,7 @@ def test_numbers_of_launches_are_those_of_the_texts(found, tmp_path):
             members = {name: index for name, (_, index) in found[name].members.items()}
             assert members.items() <= of.items() | {(name, int(n)) for name, n in constants}
         for path in join.libraries(cuda=True)[library]:
-            translated = translate(path, ROOT, COMPILER)
+            translated = translation(stem_of(path))
             assert {(c.name, c.index) for c in translated.constants} <= {*constants}
             for kernel in translated.kernels:
                 of = buffers[kernel.expression.partition("<")[0]]
@@ -387,7 +387,7 @@ def test_every_kernel_has_an_entry(found):
     for library, text in join.texts(cuda=True).items():
         kernels |= set(Library.from_source(text, name=library).kernels())
     for path in ROOT.glob("kernels/**/*.metal"):
-        kernels |= {kernel.name for kernel in translate(path, ROOT, COMPILER).kernels}
+        kernels |= {kernel.name for kernel in translation(stem_of(path)).kernels}
     assert set(names) == kernels
 
 

@@ -89,9 +89,18 @@ def spaces():
     return address_spaces.check
 
 
+BFLOAT = ("MLX_NORMS_NATIVE_BFLOAT",)
+# Each define and each version of Metal once; all pairs of them are the build's.
+READINGS = {"to_4.0-no_bfloat": ((), False), "4.1-bfloat": (BFLOAT, True)}
+OTHERS = {"to_4.0-bfloat": (BFLOAT, False), "4.1-no_bfloat": ((), True)}
+
+
 @pytest.mark.instrument
-@pytest.mark.parametrize("generic", [False, True], ids=["to_4.0", "4.1"])
-@pytest.mark.parametrize("defines", [(), ("MLX_NORMS_NATIVE_BFLOAT",)], ids=["no_bfloat", "bfloat"])
+@pytest.mark.parametrize(
+    "defines, generic",
+    [pytest.param(*of, id=name) for name, of in READINGS.items()]
+    + [pytest.param(*of, id=name, marks=pytest.mark.build) for name, of in OTHERS.items()],
+)
 def test_address_spaces(spaces, text, defines, generic):
     assert spaces(text, defines=defines, generic=generic) == []
 

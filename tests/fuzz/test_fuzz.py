@@ -25,19 +25,20 @@ from fuzz.shrink import shrink
 from mlx_norms import _ext
 from mlx_norms._table import OPS
 from mlx_norms.patching.scope import current
-from support import inputs, patched_runs, quantized_case
+from support import patched_runs, quantized_case
 from support.inputs import normal
 from support.oracle import unit_roundoff
 from support.patched_runs import assert_close
 
 TOOLS = Path(__file__).parents[2] / "tools"
+FEW_CASES = {"programs": 60, "numerics": 120, "shapeless": 40}
 CASES = {"programs": 300, "numerics": 400, "shapeless": 300}
-SLOW_CASES = {"programs": 60, "numerics": 120, "shapeless": 40}
+COUNTS = [pytest.param(*of, id=of[0]) for of in FEW_CASES.items()]
+COUNTS += [pytest.param(*of, id=f"many {of[0]}", marks=pytest.mark.slow) for of in CASES.items()]
 
 
-@pytest.mark.parametrize("kind", CASES)
-def test_nothing_fails(kind, backend):
-    cases = (SLOW_CASES if inputs.SLOW else CASES)[kind]
+@pytest.mark.parametrize("kind, cases", COUNTS)
+def test_nothing_fails(kind, cases, backend):
     results = list(workers.run(kind, backend, range(cases)))
     assert sorted(result.seed for result in results) == list(range(cases))
     failing = [result for result in results if result.failures]
@@ -345,7 +346,7 @@ def test_sizes_find_what_is_planted(tmp_path, defect, found):
     """The process that dies is the case's own."""
     main = tmp_path / "planted.py"
     main.write_text(OF_SIZES.replace("PLANTED", defect))
-    results = list(workers.run("shapeless", "cpu", range(30), main=[str(main)]))
+    results = list(workers.run("shapeless", "cpu", range(12), main=[str(main)]))
     failures = [text for result in results for text in result.failures]
     assert not any("process" in text for text in failures), failures
     assert any(found in text for text in failures) if found else not failures, failures

@@ -17,7 +17,7 @@ from support.releases import MLX
 
 # MLX's layer norm gradient on CUDA is no reference (docs/mlx_layer_norm_gradient.md).
 pytestmark = [
-    pytest.mark.usefixtures("backend"),
+    pytest.mark.usefixtures("backend", "no_fusion"),
     pytest.mark.backends("cpu", "metal-sim"),
     pytest.mark.applies(str(MLX) != "0.32.2"),  # which alone takes no array as a shape
 ]

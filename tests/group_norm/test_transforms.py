@@ -9,7 +9,7 @@ import mlx_norms
 from support.group_norm import GroupCase, parameters_of
 from support.inputs import normal
 
-pytestmark = pytest.mark.usefixtures("backend")
+pytestmark = pytest.mark.usefixtures("backend", "no_fusion")
 
 SHAPE = (3, 70, 16)
 

@@ -11,7 +11,7 @@ from support.bits import assert_same_bits
 from support.inputs import arguments, cotangents, normal
 from support.norm_case import DTYPES, Norm
 
-pytestmark = pytest.mark.usefixtures("backend")
+pytestmark = pytest.mark.usefixtures("backend", "no_fusion")
 
 ADDS = ("add_rms_norm", "add_layer_norm")
 INF, NAN, MAX = float("inf"), float("nan"), 65504.0

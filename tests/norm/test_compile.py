@@ -12,7 +12,7 @@ from support.inputs import arguments, cotangents, normal
 from support.norm_case import OPS, Norm
 from support.releases import since
 
-pytestmark = pytest.mark.usefixtures("backend")
+pytestmark = pytest.mark.usefixtures("backend", "no_fusion")
 
 
 def assert_all_same(got, expected, note):

@@ -9,7 +9,7 @@ import pytest
 import mlx_norms
 from support.inputs import normal
 
-pytestmark = pytest.mark.usefixtures("backend")
+pytestmark = pytest.mark.usefixtures("backend", "no_fusion")
 
 W, B = normal((16,), mx.float32, seed="w"), normal((16,), mx.float32, seed="b")
 R = normal((2, 3, 16), mx.float32, seed="r")

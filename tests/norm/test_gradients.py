@@ -1,4 +1,4 @@
-"""Gradients of every argument against the float64 oracle."""
+"""Values, and gradients of every argument, against the float64 oracle."""
 
 import itertools
 from functools import partial
@@ -8,13 +8,15 @@ import pytest
 
 from support import oracle
 from support.bits import assert_same_bits
-from support.checks import check_gradients, check_outputs, check_with_gradients
+from support.checks import check, check_gradients, check_outputs, check_with_gradients
 from support.inputs import (
     LENGTHS,
+    MANY_ROWS,
     arguments,
     cotangents,
     dtype_pairs,
     mixed_dtypes,
+    rows_and_dtypes,
     rows_for,
     unless_slow,
 )
@@ -28,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("op", OPS)
 def test_one_dtype(op, length):
-    for rows, dtype in itertools.product(rows_for(length), DTYPES):
+    for rows, dtype in rows_and_dtypes(length):
         check_with_gradients(Norm(op), arguments(Norm(op), (rows, length), dtype))
 
 
@@ -36,10 +38,11 @@ def test_one_dtype(op, length):
 @pytest.mark.parametrize("op", OPS)
 def test_weight_of_another_dtype(op, length):
     norm = Norm(op)
-    for n, (x, weight) in itertools.product(rows_for(length, many_up_to=129), dtype_pairs(length)):
-        check_with_gradients(
-            norm, arguments(norm, (n, length), x, others=mixed_dtypes(norm, x, weight))
-        )
+    pairs = dtype_pairs(length)
+    for n, (i, (x, weight)) in itertools.product(rows_for(length, 1025), enumerate(pairs)):
+        if n < MANY_ROWS or length <= 129 or i == LENGTHS.index(length) % len(pairs):
+            others = mixed_dtypes(norm, x, weight)
+            check_with_gradients(norm, arguments(norm, (n, length), x, others=others))
 
 
 @pytest.mark.parametrize("op", ["add_rms_norm", "add_layer_norm"])
@@ -52,19 +55,28 @@ def test_residual_of_another_dtype(op):
 
 @pytest.mark.parametrize("op", OPS)
 def test_options(op):
-    options = [dict(rounding="late"), dict(weight_offset=1.0), dict(eps=0.1)]
-    options += [dict(rounding="early", weight_offset=1.0)] + [dict(dtype=t) for t in DTYPES]
+    options = [dict(rounding="late"), dict(rounding="early", weight_offset=1.0)]
+    options += [dict(weight_offset=1.0), dict(weight_offset=-0.25), dict(eps=0.1), dict(eps=1e-12)]
+    options += [dict(dtype=t, rounding=r) for t in DTYPES for r in (None, "late")]
     for length, option, dtype in itertools.product((1, 65, 1024, 4097), options, DTYPES):
         norm = Norm(op, **option)
         check_with_gradients(norm, arguments(norm, (3, length), dtype))
+        check(norm, arguments(norm, (3, length), dtype, others={"weight": DTYPES[0]}))
+
+
+@pytest.mark.parametrize("rounding", [None, "early", "late"])
+@pytest.mark.parametrize("op", OPS)
+def test_without_weight_or_bias(op, rounding):
+    for length, dtype, out in itertools.product((1, 65, 4097), DTYPES, (None, *DTYPES)):
+        norm = Norm(op, rounding=rounding, dtype=out)
+        for without in (("weight",), ("bias",), ("weight", "bias")):
+            check_with_gradients(norm, arguments(norm, (3, length), dtype, without=without))
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_without_weight_or_bias(op):
-    for length, dtype, out in itertools.product((1, 65, 4097), DTYPES, (None, *DTYPES)):
-        norm = Norm(op, dtype=out)
-        for without in (("weight",), ("bias",), ("weight", "bias")):
-            check_with_gradients(norm, arguments(norm, (3, length), dtype, without=without))
+def test_any_number_of_axes(op):
+    for shape in [(7,), (1,), (2, 3, 7), (2, 1, 3, 33), (1, 1, 1, 1, 5)]:
+        check_with_gradients(Norm(op), arguments(Norm(op), shape, DTYPES[0]))
 
 
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 129, 1000])

@@ -15,7 +15,7 @@ from mlx_norms import nn
 from support.patched_runs import run_stock
 from support.releases import since
 
-pytestmark = pytest.mark.usefixtures("backend")
+pytestmark = pytest.mark.usefixtures("backend", "no_fusion")
 
 DIMS = 48
 DTYPES = (mx.float32, mx.float16, mx.bfloat16)

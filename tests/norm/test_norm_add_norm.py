@@ -19,7 +19,7 @@ from support.norm_add_norm import (
 )
 from support.norm_case import DTYPES
 
-pytestmark = pytest.mark.usefixtures("backend")
+pytestmark = pytest.mark.usefixtures("backend", "no_fusion")
 
 
 def test_every_length():

@@ -18,7 +18,7 @@ from support.norm_add_norm import (
 )
 from support.norm_case import DTYPES
 
-pytestmark = pytest.mark.usefixtures("backend")
+pytestmark = pytest.mark.usefixtures("backend", "no_fusion")
 
 SHAPE = (2, 3, 5)
 FORMS = {

@@ -12,7 +12,7 @@ from support.checks import check_outputs
 from support.inputs import normal, unless_slow
 from support.norm_case import DTYPES, Norm
 
-pytestmark = pytest.mark.usefixtures("backend")
+pytestmark = pytest.mark.usefixtures("backend", "no_fusion")
 
 EPS = 1e-6
 # Lengths and rows of two, three and four arrays. Of one length, or of threads, vectors and

@@ -11,7 +11,7 @@ import mlx_norms
 from support.inputs import normal
 from support.releases import since
 
-pytestmark = pytest.mark.usefixtures("backend")
+pytestmark = pytest.mark.usefixtures("backend", "no_fusion")
 
 
 def array(*shape):

@@ -247,6 +247,26 @@ def swiglu_of_mlx_lm_before_groups(x, z):
     return rms(swiglu(z, x).reshape(B, T, 3, -1))
 
 
+@case(ROWS, ROWS, ops={RMS: 1}, around={GATE: 1})
+def swiglu_of_mlx_lm_after(x, z):
+    return swiglu(z, rms(x))
+
+
+@case(ROWS, ROWS, ops={RMS: 1}, around={FIRST: 1})
+def swiglu_of_mlx_lm_before(x, z):
+    return rms(swiglu(z, x))
+
+
+@case(ROWS, ROWS, ops={RMS: 1}, around={ACTIVATION: 1})
+def gelu_of_mlx_nn_and_a_difference(x, z):
+    return nn.gelu(rms(x)) - z
+
+
+@case(ROWS, ROWS, ops={RMS: 1}, around={ACTIVATION: 1})
+def silu_of_mlx_nn_and_a_sum(x, z):
+    return nn.silu(rms(x)) + z
+
+
 GROUPS = nn.GroupNorm(8, D, pytorch_compatible=True, affine=False)
 
 
@@ -388,6 +408,21 @@ def test_compiled(case):
     assert ours_of(ys) == case.ops
     for y, expected in zip(ys, in_float32(case.code, arrays), strict=True):
         assert error(y, expected) <= BOUNDS[dtype]
+
+
+@cases
+def test_mapped(case):
+    """No pass is made within vmap, and what it makes of the norms has their values."""
+    if mx.float32 not in case.dtypes:
+        return
+    arrays = arrays_of(case, mx.float32)
+    pairs = [mx.stack([a, 1.5 * a]) for a in arrays]
+    with mlx_norms.patched():
+        ys = listed(mx.vmap(case.code)(*pairs))
+        mx.eval(ys)
+    for i in range(2):
+        for y, expected in zip(ys, in_float32(case.code, [a[i] for a in pairs]), strict=True):
+            assert error(y[i], expected) <= BOUNDS[mx.float32]
 
 
 def gradients(code, arrays):
@@ -560,6 +595,16 @@ def silu_of_something_else(x):
 def norms_of_two_eps(x, v, w):
     h = x + mx.fast.rms_norm(x, v, 0.1)
     return mx.fast.rms_norm(mx.tanh(h), w, EPS)
+
+
+@left(ROWS, ROWS, ops={RMS: 1})
+def norm_as_the_gate_of_swiglu(x, z):
+    return swiglu(rms(x), z)
+
+
+@left(ROWS, ROWS, ops={RMS: 1, LAYER: 1})
+def swiglu_of_two_norms(x, z):
+    return swiglu(rms(x) + z, layer(x) + z)
 
 
 @left(ROWS, (B, 1, D), ops={"mlx_norms::L2Norm": 1})

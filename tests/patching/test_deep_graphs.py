@@ -42,13 +42,17 @@ def test_depths_are_of_all_models():
     assert list(deep_models.published()) == list(_tiny_models._configurations())
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.applies(model_fusions.is_there(name)))
-        for name in _tiny_models.names()
-    ],
-)
+def each_model():
+    """One in eight here: what is deep is the same code as what test_models.py has of each."""
+    for i, name in enumerate(_tiny_models.names()):
+        marks = [
+            pytest.mark.applies(model_fusions.is_there(name)),
+            *[pytest.mark.slow] * (i % 8 > 0),
+        ]
+        yield pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("name", list(each_model()))
 def test_models(name):
     model = deep_models.build(name)
     assert len(model.layers) == deep_models.layers(name)

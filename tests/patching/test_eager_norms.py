@@ -3,7 +3,6 @@
 import threading
 
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 import pytest
 from mlx_lm.models.activations import swiglu
@@ -17,8 +16,6 @@ pytestmark = pytest.mark.usefixtures("backend")
 
 ROWS, D, EPS = (2, 5, 96), 96, 1e-3
 SHIFT, GATE = "1 + scale and shift after a norm", "an activated gate after a norm"
-FIRST = "an activated gate before a norm"
-ACTIVATION = "an activation after a norm"
 BEFORE = "a norm before the addition"
 BOUND = 4e-6  # of the largest value, in float32
 
@@ -361,26 +358,6 @@ class TestTransforms:
             assert mlx_norms.report().around == {}
         assert mx.max(mx.abs(gradient - stock)).item() <= 1e-5
 
-    @pytest.mark.parametrize("transform", ["grad", "vmap", "compile", "compiled grad"])
-    def test_their_results(self, transform):
-        x, (s, t) = given("x")[0], scales()
-
-        def loss(x, s, t):
-            return mx.sin(modulated(x, s, t)).sum()
-
-        make = {
-            "grad": lambda: mx.grad(loss, [0, 1, 2])(x, s, t),
-            "vmap": lambda: [mx.vmap(modulated)(x, s, t)],
-            "compile": lambda: [mx.compile(modulated)(x, s, t)],
-            "compiled grad": lambda: mx.compile(mx.grad(loss, [0, 1, 2]))(x, s, t),
-        }[transform]
-        stock = make()
-        with at_eval():
-            ours = make()
-            mx.eval(ours)
-        for a, b in zip(ours, stock, strict=True):
-            assert mx.max(mx.abs(a - b)).item() <= 2e-5
-
     def test_an_intermediate_of_a_gradient(self):
         """The gradient's nodes take the norm, too, and so it stays."""
         x, (s, t) = given("x")[0], scales()
@@ -396,33 +373,6 @@ class TestTransforms:
             mx.eval(y)
         check(y, exact(modulated, x, s, t))
         assert mx.max(mx.abs(gradient - stock[1])).item() <= 2e-5
-
-
-# In code of mlx.nn and mlx_lm that is compiled where it is defined.
-COMPILED = [
-    ("nn.silu of a gate", lambda x, z: rms(x) * nn.silu(z), {GATE: 1}),
-    ("swiglu after", lambda x, z: swiglu(z, rms(x)), {GATE: 1}),
-    ("swiglu before", lambda x, z: rms(swiglu(z, x)), {FIRST: 1}),
-    ("nn.gelu after", lambda x, z: nn.gelu(rms(x)) - z, {ACTIVATION: 1}),
-    ("nn.silu after", lambda x, z: nn.silu(rms(x)) + z, {ACTIVATION: 1}),
-    ("norm as swiglu's gate", lambda x, z: swiglu(rms(x), z), {}),
-    ("swiglu of two norms", lambda x, z: swiglu(rms(x) + z, layer(x) + z), {}),
-]
-
-
-@pytest.mark.parametrize("name, code, around", COMPILED, ids=[name for name, _, _ in COMPILED])
-@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=str)
-@pytest.mark.parametrize("by_fuse", [False, True], ids=["eval", "fuse"])
-def test_compiled_functions_of_packages(name, code, around, dtype, by_fuse):
-    x, z = (a.astype(dtype) for a in given("x", "z"))
-    stock = code(x, z)
-    with at_eval():
-        y = (mlx_norms.fuse(code) if by_fuse else code)(x, z)
-        mx.eval(y)
-        assert mlx_norms.report().around == around
-    assert (y.dtype, y.shape) == (stock.dtype, stock.shape)
-    bound = BOUND if dtype == mx.float32 else 3e-2
-    assert mx.max(mx.abs(y - stock)).item() <= bound * mx.max(mx.abs(stock)).item()
 
 
 class TestScopes:

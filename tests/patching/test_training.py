@@ -225,7 +225,7 @@ def test_peak_memory_is_not_higher(kind, batch, backend):
     model = make(kind)
     gc.collect()
 
-    times = 30
+    times = 8
 
     def peak():
         # The least: how long arrays stay in flight is chance on a GPU.

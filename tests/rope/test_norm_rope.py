@@ -14,7 +14,7 @@ from support.norm_case import DTYPES
 from support.oracle import exact
 from support.rope_case import Case, norm_rope, qk_norm_rope, tensors
 
-pytestmark = pytest.mark.usefixtures("backend")
+pytestmark = pytest.mark.usefixtures("backend", "no_fusion")
 
 # To either side of what a thread, some lanes and a SIMD-group hold.
 HEAD_DIMS = (2, 4, 6, 8, 16, 20, 34, 64, 80, 96, 128, 256, *unless_slow(258, 512, 514, 1024))

@@ -6,7 +6,9 @@ import pytest
 import mlx_norms
 
 from . import oracle
+from .bits import assert_same_bits
 from .inputs import cotangents
+from .norm_case import describe
 
 
 def check(norm, arrays, note=""):
@@ -20,6 +22,8 @@ def check_with_gradients(norm, arrays, cots=None, note=""):
     __tracebackhide__ = True
     cots = cots or cotangents(norm, arrays)
     outputs, gradients = norm.vjp(arrays, cots)
+    for got, plain in zip(outputs, norm(arrays), strict=True):
+        assert_same_bits(got, plain, f"{describe(norm, arrays)} {note}")  # without a gradient
     check_outputs(norm, arrays, outputs, note)
     check_gradients(norm, arrays, cots, gradients, note)
 

@@ -21,10 +21,13 @@ def translation(stem):
     return translate(ROOT / f"kernels/{stem}.metal", ROOT, COMPILER)
 
 
+def stem_of(path):
+    return str(path.relative_to(ROOT / "kernels").with_suffix(""))
+
+
 KERNELS = {
     kernel.name: (stem, kernel)
-    for path in sorted(ROOT.glob("kernels/**/*.metal"))
-    for stem in [str(path.relative_to(ROOT / "kernels").with_suffix(""))]
+    for stem in map(stem_of, sorted(ROOT.glob("kernels/**/*.metal")))
     for kernel in translation(stem).kernels
 }
 

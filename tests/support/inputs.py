@@ -1,10 +1,13 @@
 """Input arrays and the grid of shapes."""
 
+import functools
 import itertools
 import zlib
 
 import mlx.core as mx
 import numpy as np
+
+from .norm_case import DTYPES
 
 # Lengths are each power of two at which a kernel's path changes (a vector, a SIMD-group of 32, a
 # group of up to 1024 threads with 4 or 8 elements each, a looped row), and one element to either
@@ -36,7 +39,7 @@ def in_turn(values, turn):
 
 def dtype_pairs(length):
     """Pairs of dtypes that differ."""
-    pairs = itertools.permutations((mx.float32, mx.float16, mx.bfloat16), 2)
+    pairs = itertools.permutations(DTYPES, 2)
     return in_turn(pairs, LENGTHS.index(length))
 
 
@@ -50,11 +53,24 @@ def rows_for(length, many_up_to=8193):
     return (*few, MANY_ROWS) if length <= (129 if SLOW else many_up_to) else few
 
 
+def rows_and_dtypes(length):
+    """Pairs of both; many rows of a length past 1025 are of one dtype, in turn with the lengths."""
+    turn = LENGTHS.index(length) % 3
+    for rows, (i, dtype) in itertools.product(rows_for(length), enumerate(DTYPES)):
+        if rows < MANY_ROWS or length <= 1025 or i == turn:
+            yield rows, dtype
+
+
 def normal(shape, dtype, *, seed, mean=0.0, std=1.0):
     """Normally distributed values, quantized to ``dtype``. The seed is anything with a repr."""
-    rng = np.random.default_rng(zlib.crc32(repr(seed).encode()))
-    values = rng.standard_normal(shape, dtype=np.float32)
+    values = drawn(repr(seed), tuple(shape))
     return mx.array(values * np.float32(std) + np.float32(mean)).astype(dtype)
+
+
+@functools.lru_cache(maxsize=8)
+def drawn(seed, shape):
+    """Of mean 0 and deviation 1: a call's arrays and cotangents, which each dtype quantizes."""
+    return np.random.default_rng(zlib.crc32(seed.encode())).standard_normal(shape, dtype=np.float32)
 
 
 def arguments(norm, shape, dtype, *, others=None, seed=0, mean=0.0, std=1.0, without=()):

@@ -49,7 +49,7 @@ def ulp(value, dtype):
 
 def numpy32(a):
     """An array of any of the three dtypes as float32, which holds it exactly."""
-    return np.array(a.astype(mx.float32, stream=mx.cpu))
+    return np.asarray(a.astype(mx.float32, stream=mx.cpu))
 
 
 def exact(a):

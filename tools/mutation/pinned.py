@@ -9,7 +9,7 @@ MUTANTS = [
         "csrc/norm/cpu/statistics.h",
         "summed.sums.v[0] / divisor(root, width);",
         "summed.sums.v[0] / divisor(root, width - 1);",
-        "tests/norm/test_forward.py::test_one_dtype -k norm-33",
+        "tests/norm/test_gradients.py::test_one_dtype -k norm-33",
     ),
     Mutant(
         "no offset of the post weight",

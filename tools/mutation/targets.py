@@ -27,11 +27,11 @@ def _of(folder: str, *names: str) -> str:
     return " ".join(path if "::" in path else f"{path}.py" for path in paths)
 
 
-ROWS = _of("norm", "forward::test_one_dtype", "probes", "rounding", "fused", "layouts")
+ROWS = _of("norm", "gradients::test_one_dtype", "probes", "rounding", "fused", "layouts")
 ROWS += " " + _of("battery", "battery::test_layouts")
 GRADIENTS = _of("norm", "gradients", "magnitudes", "threads", "short_rows")
 LONG_ROWS = " " + _of("battery", "battery::test_long_rows")
-OPTIONS = _of("norm", "l2", "clamp", "heads", "forward::test_options", "factor", "modulated")
+OPTIONS = _of("norm", "l2", "clamp", "heads", "gradients::test_options", "factor", "modulated")
 OPTIONS += LONG_ROWS
 GATED = _of("norm", "gated") + LONG_ROWS
 AXIS = _of("norm", "axis")
@@ -41,9 +41,9 @@ ROPE = _of("rope", "norm_rope")
 LINEAR = _of("linear", "linear", "quantized_matmul")
 LINEAR_KERNEL = _of("linear", "linear", "linear_kernel", "quantized_matmul")
 MATMUL = _of("matmul", "matmul")
-FUSION = _of("patching", "fusion", "prologues", "fusion_transforms", "patching", "fuse")
+FUSION = _of("patching", "fusion", "fusion_transforms", "patching", "fuse")
 FUSION += " " + _of("patching", "unused_outputs", "patching_threads", "taken", "models")
-AROUND = FUSION + " " + _of("patching", "around_norms", "inline_norms")
+AROUND = FUSION + " " + _of("patching", "around_norms", "written_norms", "written_left")
 WRITTEN = _of("patching", "written_norms", "written_left", "written_drawn")
 PRODUCTS = _of("patching", "products", "projections")
 GRAPH = _of("norm", "compile", "compiled_twice", "vmap", "shapeless", "derivatives", "donation")

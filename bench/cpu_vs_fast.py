@@ -65,9 +65,9 @@ def measure(config: Config) -> Result:
     for rounds, sample_seconds in ((5, 0.005), (20, 0.01)):
         seconds = timing.measure(calls, rounds=rounds, sample_seconds=sample_seconds)
         speedup = seconds["mx.fast"].over(seconds["ours"])
-        if speedup.quartiles[0] >= 1:
+        if speedup.interval[0] >= 1:
             break
-    return Result(config, seconds, speedup, speedup.quartiles[1] < 1)
+    return Result(config, seconds, speedup, speedup.interval[1] < 1)
 
 
 def configs(lengths: list[int], rows: list[int]) -> list[Config]:
@@ -102,7 +102,7 @@ def worst_table(results: list[Result]):
     for result in sorted(results, key=lambda result: result.speedup.median)[:WORST]:
         config = result.config
         us = (f"{result.seconds[of].median * 1e6:.2f}" for of in ("mx.fast", "ours"))
-        us = (*us, result.text, "{:.2f}-{:.2f}".format(*result.speedup.quartiles))
+        us = (*us, result.text, "{:.2f}-{:.2f}".format(*result.speedup.interval))
         shape = (str(config.rows), str(config.length))
         found.add_row(config.name, config.dtype, *shape, *us, f"{result.of_copy:.0%}")
     return found
@@ -120,7 +120,7 @@ def main() -> None:
     for result in results:
         config, seconds = result.config, result.seconds
         us = (seconds[of].median * 1e6 for of in ("mx.fast", "ours", "copy"))
-        ratios = (result.speedup.median, *result.speedup.quartiles, result.of_copy)
+        ratios = (result.speedup.median, *result.speedup.interval, result.of_copy)
         about = (config.name, config.dtype, config.rows, config.length)
         script.write(*about, *us, *ratios, len(seconds["ours"].values))
     slower = sum(result.slower for result in results)

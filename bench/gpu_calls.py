@@ -49,7 +49,7 @@ def measure(script: Script, section: str, config: Config, rounds: int) -> Times:
     times = Times(timing.measure(clocked, rounds=rounds, sample_seconds=goal))
     ratio = times.over_best
     of_ours = dict(best_peer=times.best_peer, over_best_peer=ratio.median)
-    of_ours |= zip(("over_lower", "over_upper"), ratio.quartiles, strict=True)
+    of_ours |= zip(("over_lower", "over_upper"), ratio.interval, strict=True)
     for name, seconds in times.items():
         us, lower, upper = seconds.figures(1e6)
         values = dict(provider=name, method="evals", us=us, us_lower=lower, us_upper=upper)
@@ -99,7 +99,7 @@ def grid(script: Script, rounds: int) -> None:
         if of_op := [ratio for config, ratio in ratios.items() if config.op == op]:
             script.say(f"{op}: median {statistics.median(of_op):.3f} of the best peer's.")
     slow = sorted((c for c in times if ratios[c] > TARGET), key=ratios.get, reverse=True)
-    surely = [config for config in slow if times[config].over_best.quartiles[0] > TARGET]
+    surely = [config for config in slow if times[config].over_best.interval[0] > TARGET]
     script.say(
         f"Median over all {len(ratios)} configs: {statistics.median(ratios.values()):.3f} (at most "
         f"{TARGET}). {len(slow)} configs are above {TARGET}, {len(surely)} of them in three "

@@ -75,7 +75,7 @@ def measure(config: ImageConfig, way: str) -> tuple[dict[str, timing.Samples], t
     for rounds, sample_seconds in ((3, 0.002), (12, 0.01)):
         seconds = timing.measure(both, rounds=rounds, sample_seconds=sample_seconds)
         ratio = seconds["mlx"].over(seconds["ours"])
-        if ratio.quartiles[0] >= 1:
+        if ratio.interval[0] >= 1:
             break
     return seconds, ratio
 
@@ -96,7 +96,7 @@ def main() -> int:
             *(*ratio.figures(), len(ratio.values)),
         )
         total += 1
-        if ratio.quartiles[1] < 1:
+        if ratio.interval[1] < 1:
             slower.append((ratio, config, way))
     found = table("Slower", ("op", "way", "dtype", "shape"), ("groups", "mlx.nn / ours"))
     for ratio, config, way in sorted(slower, key=lambda each: each[0].median):

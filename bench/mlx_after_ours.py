@@ -67,7 +67,7 @@ def call_of(
 
 
 def is_less(share: timing.Ratio) -> bool:
-    return share.median < LEAST and share.quartiles[1] < 1
+    return share.median < LEAST and share.interval[1] < 1
 
 
 def measure(

@@ -113,7 +113,7 @@ def measure(script: Script, name: str, block: package_blocks.Block, args) -> Non
             )
             found.add_row(
                 *(what, side, "yes" if is_compiled else "no", samples.spread(".3f", 1e3)),
-                red_if(ratio.quartiles[1] < 1, ratio.spread(".3f")),
+                red_if(ratio.interval[1] < 1, ratio.spread(".3f")),
                 *(str(count), f"{most:.0f}", f"{error:.2e}"),
             )
         del truth, calls

@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
             description=f"Time {summary}. {_MODEL if what == 'model' else _CALLS}",
         )
         # Of a norm, so few that the default ends soon.
-        _add_output(subparser, timing.LEAST_ROUNDS if what in _NORMS else 9)
+        _add_output(subparser, timing.ROUNDS if what in _NORMS else 9)
         if what == "model":
             _add_model(subparser)
         else:
@@ -83,7 +83,7 @@ def _add_output(parser: argparse.ArgumentParser, rounds: int) -> None:
         metavar="N",
         type=int,
         default=rounds,
-        help=f"samples of each ({rounds}); ratios of fewer than {timing.LEAST_ROUNDS} are noise",
+        help=f"samples of each ({rounds}); ratios of fewer than {timing.ROUNDS} are noise",
     )
     parser.add_argument(
         "--trace",
@@ -150,7 +150,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         "--prompts", metavar="NUMBERS", default="128", help="tokens to prefill, such as 32,512"
     )
     parser.add_argument("--tokens", metavar="N", type=int, default=64, help="tokens to decode (64)")
-    _sides.add_option(parser)
+    _sides.add_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -57,9 +57,9 @@ class Line:
 
     def values(self, model: str, tokens: int) -> dict[str, object]:
         """The values by the names in :func:`columns`."""
-        lower, upper = self.milliseconds.quartiles
+        lower, upper = self.milliseconds.interval
         projected = self.side == "projections"
-        ratios = ("" if projected else self.ratio.median, *self.ratio.quartiles)
+        ratios = ("" if projected else self.ratio.median, *self.ratio.interval)
         values = ("model", model, self.prompt, tokens, self.phase, self.side)
         values += (self.milliseconds.median, lower, upper, self.tokens_a_second)
         values += (self.rate / 1e9, self.rate / self.copy) if self.rate else ("", "")
@@ -94,7 +94,7 @@ def lines(
     tokens: int,
     rounds: int,
     copy: float,
-    sides: tuple[str, ...] = _sides.SIDES,
+    sides: tuple[str, ...] = ("stock", "patched"),
 ) -> Iterator[Line]:
     """Measure both phases of the sides, which take turns in mlx_lm's own generation."""
     with _output.working(f"compiling, after {prompt.size} tokens"):

@@ -37,7 +37,7 @@ def rate(size: int, say: Callable[[str], None]) -> float:
     """Bytes per second that a copy of ``size`` bytes reads and writes; also tells ``say``."""
     seconds = measure(size)
     make_room()
-    slow, fast = (2 * size / quartile / 1e9 for quartile in reversed(seconds.quartiles))
+    slow, fast = (2 * size / quartile / 1e9 for quartile in reversed(seconds.interval))
     found = 2 * size / seconds.median
     say(
         f"A copy of {size / 2**20:.4g} MiB: {found / 1e9:.4g} GB/s, quartiles {slow:.4g} to "

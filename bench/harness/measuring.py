@@ -138,5 +138,5 @@ def _pace(copied: dict[str, timing.Samples], moved: int) -> tuple[float, bool]:
     """Bytes per second of the fastest copy, and whether its time is mostly spent on bytes."""
     call = copied.pop(_CALL)
     copy = device_copy.fastest(copied.values())
-    of_call, _ = copy.over(call).quartiles
+    of_call, _ = copy.over(call).interval
     return moved / copy.median, of_call > 2

@@ -93,7 +93,7 @@ class Line:
 
     def values(self) -> dict[str, object]:
         """The values by the names in COLUMNS."""
-        lower, upper = self.seconds.quartiles
+        lower, upper = self.seconds.interval
         return {
             **{name: getattr(self, name) for name in COLUMNS[:9]},
             "us": self.seconds.median * 1e6,

@@ -22,7 +22,7 @@ def red_if(missed: bool, text: str) -> str:
 
 def spread(samples: timing.Samples, factor: float = 1.0) -> str:
     """The quartiles."""
-    return "-".join(number(quartile * factor) for quartile in samples.quartiles)
+    return "-".join(number(quartile * factor) for quartile in samples.interval)
 
 
 def number(value: float) -> str:
@@ -64,7 +64,7 @@ def summary(lines: Iterable[Line], title: str) -> Table:
     for line, ratio in over_ours(lines):
         column = f"{line.provider} / ours,\n{line.dtype}"
         row = cells.setdefault((line.op, "x".join(map(str, _shape(line)))), {})
-        row[column] = ratio.text(2, quartiles=True)
+        row[column] = ratio.text(2, interval=True)
     columns = dict.fromkeys(column for row in cells.values() for column in row)
     found = table(f"{title}: times of peers over ours", ("op", "shape"), columns, lines=False)
     for about, row in cells.items():

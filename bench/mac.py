@@ -16,6 +16,7 @@ tries the script with tiny shapes.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -192,26 +193,25 @@ class FirstUse:
 
 def case(row: Row) -> Case:
     def sides() -> dict:
-        functions = {"ours": in_one_launch(row.ours), "stock": row.stock}
+        functions = {"ours": row.ours, "stock": row.stock}
         size = sum(array.nbytes for array in row.arrays)
         providers.make_room()
         sizes = dict(of_bytes=size, output_bytes=row.arrays[0].nbytes)
-        return providers.in_turn(functions, row.arrays, **sizes)
+        found = providers.in_turn(functions, row.arrays, **sizes)
+        found["ours"].context = products_of_more_rows
+        return found
 
     return Case(dict(call=row.name), sides, least=dict(stock=1), hows=("many", "one"))
 
 
-def in_one_launch(call: Callable) -> Callable:
-    """Of more rows, too, than are taken so otherwise."""
-
-    def of(*arrays):
-        _ext.set_product_rows(max(PRODUCT_ROWS))
-        try:
-            return call(*arrays)
-        finally:
-            _ext.set_product_rows(0)
-
-    return of
+@contextlib.contextmanager
+def products_of_more_rows() -> Iterator[None]:
+    """In one launch, than are taken so otherwise."""
+    _ext.set_product_rows(max(PRODUCT_ROWS))
+    try:
+        yield
+    finally:
+        _ext.set_product_rows(0)
 
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:

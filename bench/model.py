@@ -66,8 +66,7 @@ class Kernels:
         return count
 
     def finish(self, count: int, *, alone: bool = False) -> None:
-        with self.context():
-            self._run(count)
+        self._run(count)
 
 
 class Phase:

@@ -154,7 +154,8 @@ def _take(
 ) -> Callable[[], dict[str, Time]]:
     """Make a case's calls; returns a function that gives the times once the trace has ended."""
     for side in sides.values():
-        side.finish(side.prepare(count if trace else 3 * count))
+        with side.context():
+            side.finish(side.prepare(count if trace else 3 * count))
     if trace is None:
         slopes = {name: [] for name in sides}
         for name in timing.turns(sides, rounds):
@@ -168,9 +169,10 @@ def _take(
         pair = [f"{key}/{name}/{len(ranges[name])}/{way}" for way in ("together", "alone")]
         ranges[name].append(pair)
         for way, alone in zip(pair, (False, True), strict=True):
-            pending = sides[name].prepare(count)
-            with trace.range(way):
-                sides[name].finish(pending, alone=alone)
+            with sides[name].context():
+                pending = sides[name].prepare(count)
+                with trace.range(way):
+                    sides[name].finish(pending, alone=alone)
     return lambda: _read(trace, ranges, count)
 
 
@@ -194,4 +196,5 @@ def _slope(side, count: int) -> float:
         side.finish(pending)
         return time.perf_counter() - start
 
-    return max((seconds(3 * count) - seconds(count)) / (2 * count), 1e-9)
+    with side.context():
+        return max((seconds(3 * count) - seconds(count)) / (2 * count), 1e-9)

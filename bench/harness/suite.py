@@ -215,7 +215,7 @@ class Run:
     def _lines(self, case: Case, how: str, times: Mapping[str, clocks.Time]) -> Iterator[Line]:
         name = case.base or self.suite.base
         base, over_side = times[name], bool(case.base) or name == "stock"
-        limit = self._limit(case)
+        limit = self._limit(case, how)
         if copied := times.get("copy"):
             limit = case.moved / copied.samples.median if case.moved else math.nan
         for side, time in times.items():
@@ -227,11 +227,11 @@ class Run:
             about = (case.moved, limit, case.extras(side))
             yield Line(case.labels, how, side, time, over, alone, *about)
 
-    def _limit(self, case: Case) -> float:
+    def _limit(self, case: Case, how: str) -> float:
         """What shares are of; a copy is not timed for what the cache holds."""
         if self.suite.limit:
             return self.suite.limit(case, self.say)
-        if self.suite.device != "gpu" or case.operations or case.moved < COPIED:
+        if how != "kernels" or case.operations or case.moved < COPIED:
             return math.nan
         size = case.moved // 2
         if size not in self._limits:

@@ -14,16 +14,35 @@ from collections.abc import Callable, Iterator
 import mlx.core as mx
 
 from harness import clocks, copy_speed, grid, providers
-from harness import ladder as rungs
-from harness.configs import DTYPES, Config
+from harness.configs import DTYPES, EPS, Config
 from harness.results import Line
 from harness.suite import Case, Run, Suite, by_case
+from mlx_norms import ladders
 from mlx_norms._measure import machine
 from mlx_norms._measure.tables import table
+from mlx_norms.commands import CommandError
 
 ROWS, LENGTHS = (32, 128, 512, 1024, 2048, 4096, 8192), (768,)
 SIZES = (256, 512, 1024, 2048, 4096)
 PEAK = {"cuda": 8192, "metal": 4096, "cpu": 64}
+
+
+def functions(op: str, dtype: mx.Dtype) -> dict[str, Callable]:
+    """The rungs that take a dtype, of the arrays of a layer norm or of a product, and MLX's op."""
+    if mx.default_device() == mx.cpu:
+        raise CommandError("The rungs of the ladders are GPU kernels, and this is the CPU.")
+    if op == "sgemm":
+        rungs = {r.name: lambda a, b, r=r: ladders.sgemm(a, b, rung=r.name) for r in ladders.SGEMM}
+        return rungs | {"mlx": mx.matmul}
+    found = {
+        r.name: lambda x, w, b, r=r: ladders.layer_norm(x, w, b, EPS, rung=r.name)
+        for r in ladders.LAYER_NORM
+        if dtype in r.dtypes
+    }
+    return found | {"mx.fast": lambda x, w, b: mx.fast.layer_norm(x, w, b, EPS)}
+
+
+FIXES = {rung.name: rung.fixes for rung in (*ladders.LAYER_NORM, *ladders.SGEMM)}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +75,7 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
 def norm(config: Config) -> Case:
     def sides() -> dict:
         return providers.in_turn(
-            rungs.functions("layer", DTYPES[config.dtype]),
+            functions("layer", DTYPES[config.dtype]),
             config.inputs(),
             of_bytes=config.input_bytes,
             output_bytes=config.output_bytes,
@@ -67,10 +86,10 @@ def norm(config: Config) -> Case:
 
 
 def product(size: int) -> Case:
-    def sides(functions: dict | None = None) -> dict:
+    def sides(own: dict | None = None) -> dict:
         inputs = [mx.random.normal((size, size)) for _ in range(2)]
         sizes = dict(of_bytes=8 * size**2, output_bytes=4 * size**2)
-        return providers.in_turn(functions or rungs.functions("sgemm", mx.float32), inputs, **sizes)
+        return providers.in_turn(own or functions("sgemm", mx.float32), inputs, **sizes)
 
     labels = dict(op="sgemm", dtype="float32", rows=size, length=size)
     return Case(labels, sides, 2 * size**3, operations=True, base="mlx")
@@ -110,11 +129,11 @@ def after(run: Run, lines: list[Line]) -> None:
         found = table(title, ("rung", "what it fixes"), of_op, lines=False)
         names = list(dict.fromkeys(name for of in of_op.values() for name in of))
         for before, name in zip([None, *names], names):
-            is_rung = name in rungs.FIXES and before is not None
+            is_rung = name in FIXES and before is not None
             cells = [
                 _cell(of.get(name), of.get(before) if is_rung else None) for of in of_op.values()
             ]
-            found.add_row(name, rungs.FIXES.get(name, ""), *cells)
+            found.add_row(name, FIXES.get(name, ""), *cells)
         run.console.print(found)
 
 

@@ -358,7 +358,8 @@ def plot(path: str, lines: list[Line], title: str) -> None:
     errors = [[m - lower for m, lower, _ in figures], [upper - m for m, _, upper in figures]]
     colors = ["tab:blue" if ratio.differs else "0.7" for _, ratio in bars]
     names, medians = [name for name, _ in bars], [m for m, *_ in figures]
-    axes.barh(names, medians, xerr=errors, color=colors, capsize=3)
+    # From 1 on, as ratios have no zero.
+    axes.barh(names, [m - 1 for m in medians], left=1, xerr=errors, color=colors, capsize=3)
     axes.axvline(1, color="black", linewidth=1)
     axes.set(title=title, xlabel=f"times as fast (gray: {timing.SAME})", xscale="log")
     try:

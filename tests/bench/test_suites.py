@@ -20,7 +20,6 @@ import ladder
 import mlx_norms
 import norm
 from harness import clocks, grid, peers, providers, suite
-from harness import ladder as rungs
 from harness.configs import OPS
 from harness.suite import Case, Suite
 from mlx_norms import ladders
@@ -282,7 +281,7 @@ class TestLadder:
             names += ["mlx" if op == "sgemm" else "mx.fast"]
             return dict.fromkeys(names, mx.matmul if op == "sgemm" else own)
 
-        monkeypatch.setattr(rungs, "functions", functions)
+        monkeypatch.setattr(ladder, "functions", functions)
         ladder.peak.cache_clear(), ladder.copy.cache_clear()
         small = ["--rows", "2", "--lengths", "48", "--sizes", "8", "--device", "cpu"]
         _, said, rows = run(ladder.SUITE, *small)

@@ -349,6 +349,7 @@ class TestProcess:
 
 NAMES = sorted(path.stem for path in (ROOT / "bench").glob("[!_]*.py"))
 # Of packages that are not here, of CUDA, or in processes of their own.
+LONG = {"around_norms", "host_calls", "model", "pass_overhead", "training_step"}
 OTHERS = {"package_blocks", "image_blocks", "strided_copy", "tensor_parallel", "ladder", "mac"}
 
 
@@ -360,7 +361,14 @@ class TestEach:
         done = subprocess.run(command, capture_output=True, text=True, env=environment())
         assert len(NAMES) > 20 and done.returncode == 0, done.stderr
 
-    @pytest.mark.parametrize("name", [n for n in NAMES if n not in OTHERS])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param(name, marks=[pytest.mark.slow] * (name in LONG))
+            for name in NAMES
+            if name not in OTHERS
+        ],
+    )
     def test_its_first_case_is_measured(self, name, run, monkeypatch):
         """On the CPU, as --device cpu tries it."""
         module = importlib.import_module(name)

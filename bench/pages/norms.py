@@ -1,7 +1,7 @@
 """The tables of the norms on CUDA, from stored measurements.
 
 python bench gpu_speed --only lengths --csv bench/results/h200_lengths.csv
-python bench gpu_speed --csv bench/results/h200_speed.csv, of its other sections
+python bench gpu_speed --csv bench/results/h200_speed.csv
 python bench gpu_calls --csv bench/results/h200_calls.csv
 python bench outputs_at_once --csv bench/results/h200_outputs.csv
 """
@@ -23,6 +23,7 @@ def tables(lengths: Rows, speed: Rows, calls: Rows, outputs: Rows) -> str:
         | {"shape": f"{row['rows']}×{row['length']}"}
         | {"op": row["op"] + ", backward" * (row["section"] == "backward")}
         for row in speed
+        if not row["section"].startswith("lengths")
     ]
     shapes = {shape: shares(shape=shape) for shape in each(speed, "shape")}
     one_row = matching(calls, section="calls, one row")

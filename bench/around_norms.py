@@ -1,29 +1,25 @@
-"""Times norms as models write them, with what stands around, as the code is and after a pass.
+"""Norms as models write them, with what stands around, as the code is and after a pass.
 
 Functions with a norm and what is around it are compiled (mx.compile), differentiated in a compiled
 function, and evaluated, without and within mlx_norms.patched(), and called without and with
-mlx_norms.fuse; layers that write their norm in MLX's operations are evaluated. The sides take
-turns: many calls in one mx.eval, whose time, by the host's clock, includes building the graph.
-"copy" is mx.negative of the first array.
+mlx_norms.fuse; layers that write their norm in MLX's operations are evaluated. A ratio is of stock,
+or of a copy (mx.negative of the first array), over the pass.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
+import argparse
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import mlx.core as mx
 import mlx.nn as nn
 
 import mlx_norms
-from harness import beside_stock, clocks
-from harness.providers import Calls, copies, make_room, sets_needed
-from harness.script import Script
-from mlx_norms._measure import timing
+from harness import providers
+from harness.suite import Case, Suite
 
 EPS = 1e-6
-COLUMNS = ("code", "dtype", "shape", "way", *beside_stock.COLUMNS)
 BATCH, TOKENS, WIDTH = 2, 2048, 3072
 ROWS, MODULATION, WEIGHT = (BATCH, TOKENS, WIDTH), (BATCH, 1, 3 * WIDTH), (WIDTH,)
 F32, BF16 = mx.float32, mx.bfloat16
@@ -117,7 +113,7 @@ WAYS = {
 
 
 @dataclass(frozen=True)
-class Case:
+class Written:
     """A function of arrays of these shapes, or the class of a layer of the first one's length."""
 
     code: Callable
@@ -138,52 +134,47 @@ class Case:
 
 
 CASES = (
-    Case(written_rms, (ROWS, WEIGHT)),
-    Case(written_layer_norm, (ROWS, WEIGHT)),
-    Case(modulated, (ROWS, MODULATION)),
-    Case(gated_sum_then_modulated, (ROWS, ROWS, MODULATION)),
-    Case(gated, (ROWS, ROWS, WEIGHT)),
-    Case(norm_add_norm, (ROWS, ROWS, WEIGHT, WEIGHT)),
-    Case(RMSNorm, ((4096, 4096),)),
-    Case(WideRMSNorm, ((4096, 4096),), (BF16,)),
-    Case(WideRMSNorm, ((1, 1, 4096),), (BF16,)),
-    Case(LayerNorm, ((4096, 4096),), (F32,)),
-    Case(UnitNorm, ((4096, 4096),), (F32,)),
-    Case(ChannelNorm, ((1, 96, 256, 256),)),
+    Written(written_rms, (ROWS, WEIGHT)),
+    Written(written_layer_norm, (ROWS, WEIGHT)),
+    Written(modulated, (ROWS, MODULATION)),
+    Written(gated_sum_then_modulated, (ROWS, ROWS, MODULATION)),
+    Written(gated, (ROWS, ROWS, WEIGHT)),
+    Written(norm_add_norm, (ROWS, ROWS, WEIGHT, WEIGHT)),
+    Written(RMSNorm, ((4096, 4096),)),
+    Written(WideRMSNorm, ((4096, 4096),), (BF16,)),
+    Written(WideRMSNorm, ((1, 1, 4096),), (BF16,)),
+    Written(LayerNorm, ((4096, 4096),), (F32,)),
+    Written(UnitNorm, ((4096, 4096),), (F32,)),
+    Written(ChannelNorm, ((1, 96, 256, 256),)),
 )
 
 
-def sides(code: Callable, way: str, arrays: list[mx.array]) -> dict[str, clocks.HostClock]:
-    stock, ours = WAYS[way]
-    functions = {"stock": stock(code), "copy": lambda x, *_: mx.negative(x)}
-    mx.eval(functions["stock"](*arrays))
-    with mlx_norms.patched():
-        functions["pass"] = ours(code)
-        mx.eval(functions["pass"](*arrays))
-    sets, found = copies(arrays, sets_needed(sum(a.nbytes for a in arrays))), {}
-    for side, function in functions.items():
-        is_patched = side == "pass" and way == "evaluated"
-        context = mlx_norms.patched if is_patched else contextlib.nullcontext
-        calls = Calls(function, sets, output_bytes=arrays[0].nbytes)
-        found[side] = clocks.HostClock(calls, building=True, context=context)
-    return found
+def case(written: Written, dtype: mx.Dtype, way: str) -> Case:
+    def sides() -> dict:
+        providers.make_room()
+        code, (stock, ours) = written.made(dtype), WAYS[way]
+        arrays = [mx.random.normal(shape).astype(dtype) for shape in written.shapes]
+        functions = {"stock": stock(code), "copy": lambda x, *_: mx.negative(x)}
+        with mlx_norms.patched():
+            functions["pass"] = ours(code)
+            mx.eval(functions["pass"](*arrays))
+        sizes = dict(of_bytes=sum(a.nbytes for a in arrays), output_bytes=arrays[0].nbytes)
+        found = providers.in_turn(functions, arrays, **sizes)
+        if way == "evaluated":
+            found["pass"].context = mlx_norms.patched
+        return found
+
+    shape = "x".join(map(str, written.shapes[0]))
+    about = dict(code=written.code.__name__, dtype=str(dtype).split(".")[-1], shape=shape, way=way)
+    return Case(about, sides, least=dict(stock=1))
 
 
-def main() -> None:
-    script = Script(__doc__, COLUMNS, device="default", rounds=15)
-    args = script.begin()
-    title, labels = "µs a call, median (quartiles)", ("code", "dtype", "shape", "way")
-    shown = dict(sides=("stock", "pass"), over=("stock", "copy"), ours="pass", form=".1f")
-    report = beside_stock.Report(script, title, labels, **shown)
-    for case, dtype in script.tracked((case, dtype) for case in CASES for dtype in case.dtypes):
-        code = case.made(dtype)
-        arrays = [mx.random.normal(shape).astype(dtype) for shape in case.shapes]
-        mx.eval(arrays)
-        for way in case.ways:
-            make_room()
-            of = sides(code, way, arrays)
-            seconds = timing.measure(of, rounds=args.rounds, sample_seconds=0.02)
-            shape = "x".join(map(str, case.shapes[0]))
-            about = (case.code.__name__, str(dtype).split(".")[-1], shape, way)
-            report.add(about, seconds, *about)
-    report.print()
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    for written in CASES:
+        for dtype in written.dtypes:
+            for way in written.ways:
+                yield case(written, dtype, way)
+
+
+LABELS = ("code", "dtype", "shape", "way")
+SUITE = Suite(__doc__, LABELS, cases, ("many",), base="pass", device="default")

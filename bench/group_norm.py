@@ -1,25 +1,20 @@
-"""Times group, instance and batch norms, and norms over axis 1, against MLX's layers on a GPU.
+"""Group, instance and batch norms, and norms over axis 1, against MLX's layers on a GPU.
 
 Ours, MLX's layer evaluated eagerly, and the same layer under mx.compile take turns, with inputs in
-turn past the cache, and a copy of the same bytes is timed in the same run. "of copy" is the share
-of its speed that ours reaches. Bytes are those that are needed: each array of x's shape is written
-once, and read once if a threadgroup can hold a group and those beside it in the same 32 bytes, of
-which memory reads no part, else twice ("reads" in the file); in parentheses is the share if two
-reads are counted there, too. "mlx / ours" are times, round by round, with quartiles, of independent
-calls in one eval, and "alone" of calls that are evaluated one by one. The gradients are of x,
-weight and bias, after the forward was evaluated; the compiled ones compute again what they need of
-it.
-
-Times are CUPTI's, by torch's profiler, if torch is installed, or else the slope of the time of
-evals over the number of calls. --device cpu tries the script at tiny shapes.
+turn past the cache. Shares are of a copy of the bytes that are needed: each array of x's shape is
+written once, and read once if a threadgroup can hold a group and those beside it in the same 32
+bytes, of which memory reads no part, else twice ("reads"). The gradients are of x, weight and bias,
+after the forward was evaluated; the compiled ones compute again what they need of it.
 """
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator
+
 from harness import beside_mlx
-from harness.beside_mlx import LARGE, SLOWER
-from harness.images import GROUP_OPS, HELD, OPS, ImageConfig
-from harness.script import Script
+from harness.images import GROUP_OPS, OPS, ImageConfig
+from harness.suite import Case, Suite
 
 # UNets, a VAE and TileOPs' shape: each op.
 NAMED = ((4, 128, 128, 320), (1, 512, 512, 128), (8, 64, 64, 640), (32, 56, 56, 256))
@@ -37,67 +32,35 @@ BATCH_OF_COPY = {"batch_training": 0.6, "batch_inference": 0.85}
 AXIS1_OF_COPY = 0.85
 BACKWARD_GAIN = 3
 
-COLUMNS = ["op", "backward", "dtype", "shape", "groups", "reads", *beside_mlx.COLUMNS]
 
-
-def chosen() -> list[ImageConfig]:
-    found = []
+def configs(tiny: bool) -> Iterator[ImageConfig]:
     for backward in (False, True):
-        found += [(op, "bfloat16", shape, backward) for shape in NAMED for op in OPS]
-        both = GROUP_OPS[:2]
-        found += [(op, "bfloat16", shape, backward) for shape in OTHERS for op in both]
-        found += [(op, dtype, shape, backward) for dtype, shape in DTYPES for op in both]
-        small = [op for op in OPS if op != "group_silu"]
-        shapes = SMALL[:NO_GRADIENT] if backward else SMALL
-        found += [(op, "bfloat16", shape, backward) for shape in shapes for op in small]
-    return [ImageConfig(*of, backward=backward) for *of, backward in found]
+        shapes = [(op, "bfloat16", shape) for shape in TINY for op in OPS]
+        if not tiny:
+            both = GROUP_OPS[:2]
+            shapes = [(op, "bfloat16", shape) for shape in NAMED for op in OPS]
+            shapes += [(op, "bfloat16", shape) for shape in OTHERS for op in both]
+            shapes += [(op, dtype, shape) for dtype, shape in DTYPES for op in both]
+            small = [op for op in OPS if op != "group_silu"]
+            of_way = SMALL[:NO_GRADIENT] if backward else SMALL
+            shapes += [(op, "bfloat16", shape) for shape in of_way for op in small]
+        for op, dtype, shape in shapes:
+            yield ImageConfig(op, dtype, shape, backward=backward)
 
 
-def misses_target(config: ImageConfig, of_copy: float, gains: list[float]) -> bool:
-    if config.moved < LARGE:
-        return min(gains) < SLOWER
+def least(config: ImageConfig) -> dict[str, float]:
     if config.op.endswith("axis1"):
-        return gains[0] < SLOWER if config.backward else of_copy < AXIS1_OF_COPY
+        slower = dict(eager=beside_mlx.SLOWER)
+        return slower if config.backward else dict(share=AXIS1_OF_COPY)
     if config.backward:
-        return gains[0] < BACKWARD_GAIN
-    return of_copy < BATCH_OF_COPY.get(config.op, OF_COPY[config.reads])
+        return dict(eager=BACKWARD_GAIN)
+    return dict(share=BATCH_OF_COPY.get(config.op, OF_COPY[config.reads]))
 
 
-def share_text(config: ImageConfig, share: float) -> str:
-    if config.reads == 2 or config.op not in HELD:
-        return f"{share:.1%}"
-    return f"{share:.1%} ({share * config.moved_twice / config.moved:.0%})"
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    for config in configs(args.tiny):
+        about = {name: getattr(config, name) for name in SUITE.labels}
+        yield beside_mlx.case(config, about, least(config))
 
 
-def main() -> None:
-    script = Script(__doc__, COLUMNS, rounds=5)
-    add = script.parser.add_argument
-    add("--ops", default=",".join(OPS), help="of " + ", ".join(OPS))
-    add("--dtypes", default="bfloat16,float16,float32", help="of %(default)s")
-    add("--shapes", default="", help="of the list, as in 4x128x128x320,1x8x8x1280; default: all")
-    args = script.begin()
-    configs = chosen()
-    if script.tiny:
-        configs = [
-            ImageConfig(op, "bfloat16", shape, backward=backward)
-            for op in OPS
-            for shape in TINY
-            for backward in (False, True)
-        ]
-    configs = [
-        config
-        for config in configs
-        if config.op in args.ops.split(",")
-        and config.dtype in args.dtypes.split(",")
-        and (not args.shapes or config.shape in args.shapes.split(","))
-    ]
-    beside_mlx.run(
-        script,
-        "ours beside MLX's layers",
-        configs,
-        ImageConfig.functions,
-        lambda c: [c.op, c.backward, c.dtype, c.shape, c.groups, c.reads],
-        misses_target,
-        rounds=args.rounds,
-        share_text=share_text,
-    )
+SUITE = Suite(__doc__, ("op", "backward", "dtype", "shape", "groups", "reads"), cases)

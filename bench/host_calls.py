@@ -1,44 +1,29 @@
-"""Times what a small call costs the host: the calling thread's CPU time to build and evaluate it.
+"""What a small call costs the host: the calling thread's CPU time to build and evaluate it.
 
-Many independent calls are built and evaluated together, so the kernels run meanwhile; a sample is
-taken after the same calls have been made once, as the first ones after others cost either side half
-as much again. Each call is compared with what does the same in MLX, one right after the other:
-stock's time over ours, the median over the rounds (quartiles). "launches" says whether MLX takes
-more of them: against one launch a call of ours should cost no more, against several it saves some.
+Many independent calls are built and evaluated together, so the kernels run meanwhile. Each call is
+compared with what does the same in MLX, one right after the other. "launches" says whether MLX
+takes more of them: against one launch a call of ours should cost no more, against several it saves
+some.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import mlx.core as mx
 import mlx.nn as nn
 
 import mlx_norms
-from harness import beside_stock
-from harness.script import Script
-from mlx_norms._measure.timing import Runs, measure
+from harness.providers import Calls
+from harness.suite import Case, Suite
 
 CALLS = 200  # a sample
 EPS = 1e-5
 ALIKE, FEWER = 0.98, 1.0  # the least of stock over ours, against one launch and against several
 QUANTIZED = dict(transpose=True, group_size=64, bits=4)
-
-
-def host_time(call: Callable[[int], object], context: Callable) -> Runs:
-    """Calls by the calling thread's own clock, after as many that do not count."""
-
-    def run(count: int = CALLS) -> None:
-        mx.eval([call(i) for i in range(count)])
-
-    def begin() -> None:
-        mx.synchronize()
-        run()
-        mx.synchronize()
-
-    return Runs(run, context, begin, "thread_time")
 
 
 @dataclass(frozen=True)
@@ -132,17 +117,14 @@ def rows() -> list[Row]:
     ]
 
 
-def main() -> None:
-    script = Script(__doc__, ("call", *beside_stock.COLUMNS), rounds=201)
-    args = script.begin()
-    title = "Host time of a call, µs: median (quartiles)"
-    report = beside_stock.Report(script, title, ("call", "launches"), form=".2f")
-    for row in script.tracked(rows()):
-        sides = {
-            "ours": host_time(row.ours, row.context),
-            "stock": host_time(row.stock, contextlib.nullcontext),
-        }
-        samples = measure(sides, rounds=args.rounds, count=CALLS)
-        labels = (row.name, "one" if row.alone else "more")
-        report.add(labels, samples, row.name, least={"stock": ALIKE if row.alone else FEWER})
-    report.print()
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    for row in rows():
+        numbered = [[i] for i in range(8)]
+        sides = {"ours": Calls(row.ours, numbered, context=row.context)}
+        sides["stock"] = Calls(row.stock, numbered)
+        labels = dict(call=row.name, launches="one" if row.alone else "more")
+        least = dict(stock=ALIKE if row.alone else FEWER)
+        yield Case(labels, lambda sides=sides: sides, least=least, count=CALLS)
+
+
+SUITE = Suite(__doc__, ("call", "launches"), cases, ("thread",), rounds=201)

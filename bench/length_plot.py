@@ -1,17 +1,17 @@
 """The README's plot of the share of a copy's speed over row length, from gpu_speed.py's results.
 
-python bench gpu_speed lengths --csv bench/results/h200_lengths.csv    measures, on a GPU
+python bench gpu_speed --only lengths --csv bench/results/h200_lengths.csv    measures, on a GPU
 python bench length_plot            draws docs/speed_light.svg and docs/speed_dark.svg
 python bench length_plot --check    exits with 1 if they show other figures
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
+import sys
 from pathlib import Path
-
-from harness.script import CommandLine
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results" / "h200_lengths.csv"
@@ -30,10 +30,10 @@ def series(rows: list[dict[str, str]]) -> dict[str, dict[str, list[tuple[int, fl
     return {
         op: {
             name: sorted(
-                (int(row["length"]), round(100 * float(row["of_copy"]), 1))
+                (int(row["length"]), round(100 * float(row["share"]), 1))
                 for row in rows
                 if row["section"] == "lengths"
-                and (row["op"], row["dtype"], row["provider"]) == (op, "bf16", name)
+                and (row["op"], row["dtype"], row["side"]) == (op, "bf16", name)
             )
             for name in PROVIDERS
         }
@@ -86,9 +86,9 @@ def shown(theme: str) -> object:
 
 
 def main() -> int:
-    parser = CommandLine(__doc__)
+    parser = argparse.ArgumentParser(prog="python bench length_plot", description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare the figures, draw nothing")
-    args = parser.parse_args()
+    args = parser.parse_args(sys.argv[2:])
     with RESULTS.open(newline="") as file:
         rows = list(csv.DictReader(file))
     for theme in THEMES:

@@ -15,6 +15,8 @@ tries the script with tiny shapes.
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -25,12 +27,10 @@ import mlx.core as mx
 import mlx.nn as nn
 
 import mlx_norms
-from harness import beside_stock
-from harness.script import Script
+from harness import providers
+from harness.suite import Case, Suite
 from mlx_norms import _ext
-from mlx_norms._measure import timing
 from qk_norm_rope import Shape
-from qk_norm_rope import functions as rope_functions
 
 EPS = 1e-5
 BF16 = mx.bfloat16
@@ -55,7 +55,6 @@ begin = time.perf_counter()
 mx.eval({call})
 print(time.perf_counter() - begin)
 """
-COLUMNS = ("call", "how", *beside_stock.COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -160,10 +159,8 @@ def products(length: int, width: int) -> Iterator[Row]:
 def ropes(tokens: tuple[int, ...]) -> Iterator[Row]:
     for n in tokens:
         shape = Shape(1, n, 128)
-        functions = rope_functions(shape)
-        yield Row(
-            f"qk_norm_rope {shape.label}", shape.inputs(), functions["ours"], functions["stock"]
-        )
+        functions = shape.functions()
+        yield Row(f"qk_norm_rope {n}", shape.inputs(), functions["ours"], functions["stock"])
 
 
 def rows(tiny: bool) -> Iterator[Row]:
@@ -179,36 +176,57 @@ def rows(tiny: bool) -> Iterator[Row]:
     yield from ropes((1, 512))
 
 
-def first_use(script: Script, name: str, rounds: int, checked: bool) -> dict[str, timing.Samples]:
-    found: dict[str, list[float]] = {"ours": [], "stock": []}
-    environment = os.environ | {"MLX_NORMS_SELF_CHECK": "1" if checked else "0"}
-    device = "cpu" if script.tiny else "gpu"
-    for side in timing.turns(found, rounds):
-        call = FIRST[name][side == "stock"]
-        command = [sys.executable, "-c", PROCESS.format(call=call), device]
-        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-        found[side].append(float(done.stdout))
-    return {side: timing.Samples(tuple(seconds)) for side, seconds in found.items()}
+class FirstUse:
+    """A call in a process of its own, which says how long it took."""
+
+    most, overlap = 1, False
+
+    def __init__(self, call: str, device: str, checked: bool) -> None:
+        self._command = [sys.executable, "-c", PROCESS.format(call=call), device]
+        self._environment = os.environ | {"MLX_NORMS_SELF_CHECK": str(int(checked))}
+
+    def seconds(self, count: int) -> float:
+        options = dict(check=True, capture_output=True, text=True)
+        done = subprocess.run(self._command, env=self._environment, **options)
+        return float(done.stdout)
 
 
-def main() -> None:
-    script = Script(__doc__, COLUMNS, rounds=9)
-    args = script.begin()
-    report = beside_stock.Report(script, "µs (quartiles)", ("call", "how"))
+def case(row: Row) -> Case:
+    def sides() -> dict:
+        functions = {"ours": row.ours, "stock": row.stock}
+        size = sum(array.nbytes for array in row.arrays)
+        providers.make_room()
+        sizes = dict(of_bytes=size, output_bytes=row.arrays[0].nbytes)
+        found = providers.in_turn(functions, row.arrays, **sizes)
+        found["ours"].context = products_of_more_rows
+        return found
 
-    def add(name: str, how: str, seconds: dict[str, timing.Samples]) -> None:
-        report.add((name, how), seconds, name, how)
+    return Case(dict(call=row.name), sides, least=dict(stock=1), hows=("many", "one"))
 
-    native = os.environ.get("MLX_NORMS_NATIVE_BFLOAT") == "1"
-    chosen = (row for row in rows(script.tiny) if not native or row.arrays[0].dtype == BF16)
+
+@contextlib.contextmanager
+def products_of_more_rows() -> Iterator[None]:
+    """In one launch, than are taken so otherwise."""
     _ext.set_product_rows(max(PRODUCT_ROWS))
-    for row in script.tracked(chosen):
-        for how in ("many", "one"):
-            sides = {"ours": row.ours, "stock": row.stock}
-            calls = beside_stock.calls(row.arrays, sides, row.arrays[0].nbytes)
-            add(row.name, how, beside_stock.measure(script, calls, how, args.rounds))
-    _ext.set_product_rows(0)
-    for name in script.tracked([*FIRST][: 1 if script.tiny else None]):
+    try:
+        yield
+    finally:
+        _ext.set_product_rows(0)
+
+
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    native = os.environ.get("MLX_NORMS_NATIVE_BFLOAT") == "1"
+    for row in rows(args.tiny):
+        if not native or row.arrays[0].dtype == BF16:
+            yield case(row)
+    device = "cpu" if args.tiny else "gpu"
+    for name in [*FIRST][: 1 if args.tiny else None]:
         for how in ("first", "checked"):
-            add(name, how, first_use(script, name, min(args.rounds, 3), how == "checked"))
-    report.print()
+            sides = {
+                side: FirstUse(call, device, how == "checked")
+                for side, call in zip(("ours", "stock"), FIRST[name], strict=True)
+            }
+            yield Case(dict(call=name), lambda sides=sides: sides, count=1, hows=(how,))
+
+
+SUITE = Suite(__doc__, ("call",), cases, ("many", "one", "first", "checked"))

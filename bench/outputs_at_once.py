@@ -1,54 +1,43 @@
-"""Times a call over how many calls are evaluated together, with all of their outputs kept.
+"""A call over how many calls are evaluated together, with all of their outputs kept, on a GPU.
 
-    python bench outputs_at_once [--csv FILE]
-
-Times add + rms norm by this package and by MLX's two ops, and MLX's add alone. With tens of GB of
-outputs in one mx.eval, buffers of some sizes take twice the time, whichever kernel writes them.
---device cpu tries the script with few calls of tiny shapes.
+Add + rms norm by this package and by MLX's two ops, and MLX's add alone. With tens of GB of outputs
+in one mx.eval, buffers of some sizes take twice the time, whichever kernel writes them.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
+from collections.abc import Iterator
 
 import mlx.core as mx
 
-from harness.configs import OPS, Config
-from harness.script import Script
-from harness.tables import table
-from mlx_norms._measure import timing
+from harness.configs import Config
+from harness.providers import Calls
+from harness.suite import Case, Suite
 
 SHAPES = ((512, 8192), (4096, 768), (4096, 4096))
 CALLS = (64, 400, 1600)
-COLUMNS = ["dtype", "rows", "length", "calls", "output_gb", "side", "us", "us_lower", "us_upper"]
 
 
-def sides(rows: int, length: int) -> dict[str, timing.Runs]:
-    op, inputs = OPS["add_rms"], Config("add_rms", "bfloat16", rows, length).inputs()
-    mx.eval(inputs)
+def case(rows: int, length: int, count: int) -> Case:
+    config = Config("add_rms", "bfloat16", rows, length)
 
-    def together(call) -> timing.Runs:
-        return timing.Runs(lambda count: mx.eval([call(*inputs) for _ in range(count)]))
-
-    calls = {"ours": op.ours, "add, mx.fast": op.fast, "add alone": lambda x, r, w: (x + r,)}
-    return {side: together(call) for side, call in calls.items()}
-
-
-def main() -> None:
-    script = Script(__doc__, COLUMNS, rounds=9)
-    args = script.begin()
-    headings = ("bf16", "calls in an eval", "GB of outputs", "", "µs")
-    found = table("µs per call, median (quartiles)", headings)
-    shapes, counts = ([(16, 96)], CALLS[:1]) if script.tiny else (SHAPES, CALLS)
-    for (rows, length), calls in itertools.product(shapes, counts):
-        # The warm-up allocates the memory from the driver.
-        seconds = timing.measure(sides(rows, length), rounds=args.rounds, count=calls)
+    def sides() -> dict:
         mx.clear_cache()
-        for side, samples in seconds.items():
-            outputs = 1 if side == "add alone" else 2
-            gigabytes = outputs * calls * rows * length * mx.bfloat16.size / 1e9
-            columns = (f"{rows}×{length}", str(calls), f"{gigabytes:.1f}", side)
-            found.add_row(*columns, samples.spread(".1f", 1e6))
-            us = samples.figures(1e6)
-            script.write("bf16", rows, length, calls, gigabytes, side, *us)
-    script.console.print(found)
+        inputs, (ours, fast) = config.inputs(), config.functions()
+        mx.eval(inputs)
+        functions = {"ours": ours, "add, mx.fast": fast, "add alone": lambda x, r, w: (x + r,)}
+        return {side: Calls(function, [inputs]) for side, function in functions.items()}
+
+    about = dict(dtype="bf16", rows=rows, length=length)
+    about["output_gb"] = count * config.output_bytes / 1e9
+    return Case(about, sides, count=count)
+
+
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    for shape, count in itertools.product(*([[(16, 96)], [64]] if args.tiny else [SHAPES, CALLS])):
+        yield case(*shape, count)
+
+
+SUITE = Suite(__doc__, ("dtype", "rows", "length", "output_gb"), cases, ("many",))

@@ -16,19 +16,22 @@ simulated Metal device with tiny models.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import os
+import sys
 
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_map
 
 import mlx_norms
-from harness import llama
-from harness.script import Script
-from harness.tables import table
+from harness import conditions, llama
+from harness.results import CsvFile
 from mlx_norms._measure.models import logits as logits_of
+from mlx_norms._measure.tables import table
 from mlx_norms._measure.timing import Samples
+from mlx_norms.commands import _output
 from mlx_norms.commands._sides import CONTEXTS
 
 SHAPES = llama.Shapes(16, 2048, 8192, 32, 8, 128256)
@@ -94,33 +97,42 @@ def distances(
     return found, projections, source
 
 
-def main() -> None:
-    script = Script(__doc__, COLUMNS)
-    script.parser.add_argument("--seeds", type=int, default=20, help="models of each format")
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python bench projection_exactness", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20, help="models of each format")
+    parser.add_argument("--csv", metavar="FILE", help="write all figures, with device and versions")
+    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
+    args = parser.parse_args(sys.argv[2:])
+    if args.seeds < 1:
+        parser.error(f"--seeds must be at least 1, got {args.seeds}")
     # MLX's float32 matmuls use TF32 on CUDA unless this is set before the first one.
     os.environ["MLX_ENABLE_TF32"] = "0"
-    args = script.begin()
-    if args.seeds < 1:
-        script.parser.error(f"--seeds must be at least 1, got {args.seeds}")
-    shapes = llama.TINY if script.tiny else SHAPES
-    layers, hidden = shapes.num_hidden_layers, shapes.hidden_size
-    shown = table(f"median (quartiles) of {args.seeds} models", ("", "side"), MEASURES)
+    mx.set_default_device(getattr(mx, args.device))
+    shapes = llama.TINY if args.device == "cpu" else SHAPES
+    shown = table(f"median (interval) of {args.seeds} models", ("", "side"), MEASURES)
+    lines = []
     for name, bits in llama.FORMATS.items():
         runs = []
-        for seed in script.tracked(range(args.seeds), name):
+        for seed in range(args.seeds):
             runs.append(distances(shapes, bits, seed))
             mx.clear_cache()
         _, projections, source = runs[0]
         if not projections:
-            script.parser.error("no norm was computed with its products here: it takes a GPU")
+            parser.error("no norm was computed with its products here: it takes a GPU")
         samples = {key: Samples(tuple(run[0][key] for run in runs)) for key in runs[0][0]}
         ratios = {key: its.over(samples[key[0], "stock"]) for key, its in samples.items()}
         for side in SIDES:
             shown.add_row(name, side, *(samples[of, side].spread(".4f") for of in MEASURES))
         over = (ratios[measure, "projections"].spread(".4f") for measure in MEASURES)
         shown.add_row(name, "projections / stock", *over)
-        about = (args.seeds, projections, source, layers, hidden, PROMPT, TOKENS)
+        about = (args.seeds, projections, source, shapes.num_hidden_layers, shapes.hidden_size)
         for key, its in samples.items():
-            figures = (*its.figures(), *ratios[key].figures())
-            script.write(name, *key, *figures, *about)
-    script.console.print(shown)
+            values = (name, *key, *its.figures(), *ratios[key].figures(), *about, PROMPT, TOKENS)
+            lines.append(dict(zip(COLUMNS, values, strict=True)))
+    _output.console().print(shown)
+    if args.csv:
+        with open(args.csv, "w", newline="") as file:
+            written = CsvFile(file, COLUMNS, conditions.facts())
+            for line in lines:
+                written.write(line)
+    return 0

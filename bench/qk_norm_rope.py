@@ -1,23 +1,22 @@
-"""Times qk_norm_rope against MLX's chain, one with rms_norms, and a copy of q and k, on a GPU.
+"""qk_norm_rope against MLX's chain, one with rms_norms, and a copy of q and k, on a GPU.
 
 The chain is a norm, a transposition and mx.fast.rope, of q and of k, which are parts of one packed
-projection. Times are from building the graph to the result, by the host's clock: of many calls in
-one mx.eval, and of one call for each. The copy is of dense q and k, of as many bytes: it is the
-speed at which kernels can read and write. Providers take turns in each round. --device cpu tries
-the script with tiny shapes, or times those of --shapes.
+projection. The copy is of dense q and k, of as many bytes: it is the speed at which kernels can
+read and write. --only "1 512 128" is of a batch of 1, 512 tokens and heads of 128.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import mlx.core as mx
 
 import mlx_norms
-from harness import beside_stock
-from harness.providers import Calls
-from harness.script import Script
+from harness import providers
+from harness.suite import Case, Suite
 
 HEADS, KV_HEADS = 32, 8
 HEAD_DIMS = (64, 96, 128, 256)
@@ -27,8 +26,6 @@ MOST_TOKENS = 32768  # of all sequences
 DTYPE = mx.bfloat16
 EPS, BASE, OFFSET = 1e-6, 1e6, 1000
 OF_COPY, OF_STOCK = 0.75, 0.6  # the least share of a copy, the most of stock's time for one token
-SIDES = ("ours", "rms_norms", "stock", "copy")
-COLUMNS = ("batch", "tokens", "head_dim", "calls", *beside_stock.COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -39,77 +36,57 @@ class Shape:
 
     @property
     def bytes(self) -> int:
-        heads = HEADS + KV_HEADS
-        return self.batch * self.tokens * heads * self.head_dim * DTYPE.size
-
-    @property
-    def label(self) -> str:
-        return f"{self.batch}×{self.tokens}, {self.head_dim}"
+        return self.batch * self.tokens * (HEADS + KV_HEADS) * self.head_dim * DTYPE.size
 
     def inputs(self) -> list[mx.array]:
         """A packed projection of q, k and v."""
         width = (HEADS + 2 * KV_HEADS) * self.head_dim
         return [mx.random.normal((self.batch, self.tokens, width)).astype(DTYPE)]
 
+    def functions(self) -> dict[str, Callable]:
+        """What is timed, each a function of a packed projection."""
+        d = self.head_dim
+        weights = [mx.random.normal((d,)).astype(DTYPE) for _ in range(2)]
+        offset = mx.array(OFFSET)
+        mx.eval(weights, offset)
+        at = dict(layout="BLHD", offset=offset)
 
-def functions(shape: Shape) -> dict:
-    """What is timed, each a function of a packed projection; the copy has dense q and k."""
-    d = shape.head_dim
-    weights = [mx.random.normal((d,)).astype(DTYPE) for _ in range(2)]
-    offset = mx.array(OFFSET)
-    mx.eval(weights, offset)
-    at = dict(layout="BLHD", offset=offset)
+        def parts(x):
+            q, k, _ = mx.split(x, [HEADS * d, (HEADS + KV_HEADS) * d], axis=-1)
+            return [a.reshape(self.batch, self.tokens, -1, d) for a in (q, k)]
 
-    def parts(x):
-        q, k, _ = mx.split(x, [HEADS * d, (HEADS + KV_HEADS) * d], axis=-1)
-        return [a.reshape(shape.batch, shape.tokens, -1, d) for a in (q, k)]
+        def rope(x):
+            x = x.transpose(0, 2, 1, 3)
+            return mx.fast.rope(x, d, traditional=False, base=BASE, scale=1.0, offset=offset)
 
-    def rope(x):
-        x = x.transpose(0, 2, 1, 3)
-        return mx.fast.rope(x, d, traditional=False, base=BASE, scale=1.0, offset=offset)
-
-    def stock(x):
-        pairs = zip(parts(x), weights)
-        return [rope(mx.fast.rms_norm(a, w, EPS)) for a, w in pairs]
-
-    def with_rms_norms(x):
-        return [rope(a) for a in mlx_norms.rms_norms(parts(x), weights, EPS)]
-
-    def ours(x):
-        return mlx_norms.qk_norm_rope(*parts(x), *weights, EPS, base=BASE, **at)
-
-    return {"ours": ours, "rms_norms": with_rms_norms, "stock": stock}
+        return {
+            "ours": lambda x: mlx_norms.qk_norm_rope(*parts(x), *weights, EPS, base=BASE, **at),
+            "rms_norms": lambda x: [rope(a) for a in mlx_norms.rms_norms(parts(x), weights, EPS)],
+            "stock": lambda x: [
+                rope(mx.fast.rms_norm(a, w, EPS)) for a, w in zip(parts(x), weights)
+            ],
+        }
 
 
-def calls(shape: Shape) -> dict[str, Calls]:
-    found = beside_stock.calls(shape.inputs(), functions(shape), shape.bytes)
-    dense = [mx.zeros(shape.bytes // DTYPE.size, DTYPE)]
-    return found | beside_stock.calls(dense, {"copy": mx.negative}, shape.bytes)
+def case(shape: Shape) -> Case:
+    def sides() -> dict:
+        providers.make_room()
+        sizes = dict(of_bytes=shape.bytes, output_bytes=shape.bytes)
+        found = providers.in_turn(shape.functions(), shape.inputs(), **sizes)
+        dense = [mx.zeros(shape.bytes // DTYPE.size, DTYPE)]
+        return found | providers.in_turn({"copy": mx.negative}, dense, **sizes)
+
+    least = {"stock": 1 / OF_STOCK if shape.tokens == 1 else 1.0}
+    if shape.tokens >= 4096:
+        least["copy"] = OF_COPY
+    labels = dict(batch=shape.batch, tokens=shape.tokens, head_dim=shape.head_dim)
+    return Case(labels, sides, 2 * shape.bytes, least=least)
 
 
-def shapes(tiny: bool, given: str) -> list[Shape]:
-    if given:
-        return [Shape(*map(int, each.split("x"))) for each in given.split(",")]
-    if tiny:
-        return [Shape(2, 3, 64)]
+def cases(args: argparse.Namespace) -> Iterator[Case]:
     grid = itertools.product(HEAD_DIMS, BATCHES, TOKENS)
-    return [Shape(b, t, d) for d, b, t in grid if b * t <= MOST_TOKENS]
+    shapes = [Shape(b, t, d) for d, b, t in grid if b * t <= MOST_TOKENS]
+    yield from map(case, [Shape(2, 3, 64)] if args.tiny else shapes)
 
 
-def main() -> None:
-    script = Script(__doc__, COLUMNS, rounds=9)
-    of = "batch x tokens x head_dim, as 1x512x128,1x512x64 (default: the grid)"
-    script.parser.add_argument("--shapes", default="", metavar="LIST", help=of)
-    args = script.begin()
-    for how in ("one", "many"):
-        title = f"{how} in an mx.eval: µs (quartiles)"
-        over = ("stock", "rms_norms", "copy")
-        report = beside_stock.Report(script, title, ("tokens, head_dim",), SIDES, over)
-        for shape in script.tracked(shapes(script.tiny, args.shapes)):
-            seconds = beside_stock.measure(script, calls(shape), how, args.rounds)
-            least = {"stock": 1 / OF_STOCK if shape.tokens == 1 and how == "one" else 1.0}
-            if how == "many" and shape.tokens >= 4096:
-                least["copy"] = OF_COPY
-            about = (shape.batch, shape.tokens, shape.head_dim, how)
-            report.add((shape.label,), seconds, *about, least=least)
-        report.print()
+SUITE = Suite(__doc__, ("batch", "tokens", "head_dim"), cases, ("one", "many"))

@@ -1,42 +1,35 @@
-"""Times norms of several arrays in one launch against a call for each, on a GPU.
+"""Norms of several arrays in one launch against a call for each, on a GPU.
 
 What models have side by side: the latents of MLA, which are parts of one projection; norms of all
 heads of q and k, of different lengths; the three of Mamba's dt, B and C; l2 norms of q and k.
-"apart" is this package's call for each array, "stock" MLX's. Times are from building the graph to
-the result, by the host's clock: of one call in an mx.eval, and of many. Providers take turns in
-each round. --device cpu tries the script with tiny shapes.
+"apart" is this package's call for each array, "stock" MLX's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import argparse
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import mlx.core as mx
 
 import mlx_norms
-from harness import beside_stock
-from harness.script import Script
+from harness import providers
+from harness.suite import Case, Suite
 
 TOKENS = (1, 16, 128, 1024, 4096)
 DTYPE = mx.bfloat16
 EPS = 1e-6
-SIDES = ("ours", "apart", "stock")
-COLUMNS = ("case", "tokens", "calls", *beside_stock.COLUMNS)
 
 
 @dataclass(frozen=True)
-class Case:
+class Norms:
     """Norms side by side: of parts of one packed projection, in rows of ``lengths``."""
 
     name: str
     heads: tuple[int, ...]  # rows a token
     lengths: tuple[int, ...]
     l2: bool = False
-
-    def packed(self, tokens: int) -> list[mx.array]:
-        width = sum(h * n for h, n in zip(self.heads, self.lengths))
-        return [mx.random.normal((1, tokens, width)).astype(DTYPE)]
 
     def parts(self, x: mx.array) -> list[mx.array]:
         arrays, start = [], 0
@@ -67,27 +60,28 @@ class Case:
             "stock": each(mx.fast.rms_norm),
         }
 
+    def case(self, tokens: int) -> Case:
+        def sides() -> dict:
+            width = sum(h * n for h, n in zip(self.heads, self.lengths))
+            packed = [mx.random.normal((1, tokens, width)).astype(DTYPE)]
+            sizes = dict(of_bytes=packed[0].nbytes, output_bytes=packed[0].nbytes)
+            return providers.in_turn(self.functions(), packed, **sizes)
 
-CASES = (
-    Case("latents 1536 + 512", (1, 1), (1536, 512)),
-    Case("q and k 2048 + 2048", (1, 1), (2048, 2048)),
-    Case("q and k 4096 + 1024", (1, 1), (4096, 1024)),
-    Case("dt, B, C 256 + 16 + 16", (1, 1, 1), (256, 16, 16)),
-    Case("l2 of 16 + 16 heads of 128", (16, 16), (128, 128), l2=True),
+        return Case(dict(case=self.name, tokens=tokens), sides, least=dict(stock=1, apart=1))
+
+
+NORMS = (
+    Norms("latents 1536 + 512", (1, 1), (1536, 512)),
+    Norms("q and k 2048 + 2048", (1, 1), (2048, 2048)),
+    Norms("q and k 4096 + 1024", (1, 1), (4096, 1024)),
+    Norms("dt, B, C 256 + 16 + 16", (1, 1, 1), (256, 16, 16)),
+    Norms("l2 of 16 + 16 heads of 128", (16, 16), (128, 128), l2=True),
 )
 
 
-def main() -> None:
-    script = Script(__doc__, COLUMNS, rounds=15)
-    args = script.begin()
-    cases = [(case, n) for case in CASES for n in ((3,) if script.tiny else TOKENS)]
-    for how in ("one", "many"):
-        title = f"{how} in an mx.eval: µs (quartiles)"
-        report = beside_stock.Report(script, title, ("norms", "tokens"), SIDES, ("stock", "apart"))
-        for case, tokens in script.tracked(cases):
-            packed = case.packed(tokens)
-            calls = beside_stock.calls(packed, case.functions(), packed[0].nbytes)
-            seconds = beside_stock.measure(script, calls, how, args.rounds)
-            labels = (case.name, str(tokens))
-            report.add(labels, seconds, *labels, how, least={"stock": 1, "apart": 1})
-        report.print()
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    for norms in NORMS:
+        yield from map(norms.case, (3,) if args.tiny else TOKENS)
+
+
+SUITE = Suite(__doc__, ("case", "tokens"), cases, ("one", "many"))

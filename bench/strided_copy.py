@@ -1,31 +1,33 @@
-"""Times copies that read and write images of many channels in narrow columns, on CUDA.
+"""Copies that read and write images of many channels in narrow columns, on CUDA.
 
 A norm that reads a group once keeps all positions of the group in one threadgroup, so that its
 reads and writes are as narrow as a position's channels of the group. This copies images so, without
-any sum, in columns of 32 to 256 bytes: what is printed is the share of a copy of the same bytes
-that lie together, the limit of such a norm. Each width is tried with 256, 512 and 1024 threads, of
-which the fastest counts. Times are CUPTI's, as in group_norm.py. --device cpu only lists the
-shapes.
+any sum, in columns of 32 to 256 bytes: the share of a copy of the same bytes that lie together is
+the limit of such a norm. Each width is tried with 256, 512 and 1024 threads, of which the fastest
+counts.
 """
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import math
+from collections.abc import Callable, Iterator
 
 import mlx.core as mx
 
-from harness import device_copy, kernels
-from harness.beside_mlx import CACHES
+from harness import providers
 from harness.images import ImageConfig
-from harness.providers import Calls, copies, sets_needed
-from harness.script import Script
-from harness.tables import table
+from harness.results import Line
+from harness.suite import Case, Run, Suite, by_case
+from mlx_norms._measure import machine
+from mlx_norms._measure.tables import table
+from mlx_norms.commands import CommandError
 
 SHAPES = ((8, 64, 64, 640), (16, 64, 64, 320), (32, 56, 56, 256), (32, 32, 32, 1280))
 VECTOR = 16  # bytes that a thread reads at once
 WIDTHS = (32, 64, 128, 256)
 THREADS = (256, 512, 1024)
-COLUMNS = ["shape", "width", "threads", "us", "of_copy", "copy_gbps"]
 
 # A threadgroup copies a column of an image, each thread four vectors at a time.
 SOURCE = """
@@ -45,18 +47,17 @@ SOURCE = """
 """
 
 
-def copier(shape: tuple[int, ...], width: int, threads: int):
+def copier(shape: tuple[int, ...], width: int, threads: int) -> Callable:
     """A function that copies an array of 16 bits in columns."""
     samples, *sizes, channels = shape
-    vectors = channels * 2 // VECTOR
+    vectors, lanes = channels * 2 // VECTOR, width // VECTOR
     kernel = mx.fast.cuda_kernel("strided_copy", ["x"], ["y"], SOURCE)
-    lanes = width // VECTOR
-    sizes = {"LANES": lanes, "VECTORS": vectors, "POSITIONS": math.prod(sizes)}
+    template = {"LANES": lanes, "VECTORS": vectors, "POSITIONS": math.prod(sizes)}
 
     def copied(x: mx.array) -> mx.array:
         return kernel(
             inputs=[x],
-            template=list(sizes.items()),
+            template=list(template.items()),
             grid=(samples * vectors // lanes * threads, 1, 1),
             threadgroup=(threads, 1, 1),
             output_shapes=[x.shape],
@@ -66,36 +67,33 @@ def copier(shape: tuple[int, ...], width: int, threads: int):
     return copied
 
 
-def main() -> None:
-    script = Script(__doc__, COLUMNS, rounds=5)
-    args = script.begin()
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    if machine.backend() != "cuda":
+        raise CommandError("These copies are CUDA's, and MLX has no such GPU here.")
+    for shape, width in itertools.product(SHAPES, WIDTHS):
+        if shape[-1] * 2 % width == 0:
+            yield case(ImageConfig("instance", "bfloat16", shape), width)
+
+
+def case(config: ImageConfig, width: int) -> Case:
+    def sides() -> dict:
+        copiers = {str(threads): copier(config.sizes, width, threads) for threads in THREADS}
+        x = config.inputs()[0]
+        if not all(mx.array_equal(copied(x), x) for copied in copiers.values()):
+            raise RuntimeError(f"The copy of {config.shape} in {width} bytes is wrong.")
+        sizes = dict(of_bytes=config.input_bytes, output_bytes=config.output_bytes)
+        return providers.in_turn(copiers, [x], caches=providers.CACHES, **sizes)
+
+    return Case(dict(shape=config.shape, width=width), sides, 2 * config.output_bytes)
+
+
+def fastest(run: Run, lines: list[Line]) -> None:
     found = table("copies in columns", ("shape", "bytes"), ("threads", "µs", "of a copy"))
-    for shape in SHAPES:
-        config = ImageConfig("instance", "bfloat16", shape)
-        if script.tiny:
-            script.say(config.shape)
-            continue
-        rate = device_copy.rate(config.output_bytes, script.say)
-        sets = copies(config.inputs()[:1], sets_needed(config.input_bytes, caches=CACHES))
-        ((x,), *_) = sets
-        for width in WIDTHS:
-            if shape[-1] * 2 % width:
-                continue
-            copiers = {threads: copier(shape, width, threads) for threads in THREADS}
-            if not all(mx.array_equal(copied(x), x) for copied in copiers.values()):
-                raise RuntimeError(f"The copy of {config.shape} in {width} bytes is wrong.")
-            calls = {
-                threads: Calls(copied, sets, None, config.output_bytes)
-                for threads, copied in copiers.items()
-            }
-            measured = kernels.measure(
-                [config], lambda _, calls=calls: calls, kernels.calls_past_cache, rounds=args.rounds
-            )
-            times = {threads: of.together.median for threads, of in measured[config].items()}
-            threads = min(times, key=times.get)
-            share = 2 * config.output_bytes / times[threads] / rate
-            us = times[threads] * 1e6
-            found.add_row(config.shape, str(width), str(threads), f"{us:.2f}", f"{share:.1%}")
-            script.write(config.shape, width, threads, us, share, rate / 1e9)
-    if not script.tiny:
-        script.console.print(found)
+    for labels, of in by_case(lines):
+        best = min(of.values(), key=lambda line: line.time.samples.median)
+        us = f"{best.time.samples.median * 1e6:.2f}"
+        found.add_row(*map(str, labels.values()), best.side, us, f"{best.share:.1%}")
+    run.console.print(found)
+
+
+SUITE = Suite(__doc__, ("shape", "width"), cases, base=str(THREADS[0]), after=fastest)

@@ -1,38 +1,35 @@
-"""Times a language model's training step with random weights, stock against patched.
+"""A language model's training step with random weights, stock against patched.
 
 The loss of a batch of tokens, the gradients and AdamW's update, eagerly and under mx.compile. Each
-side has a model of its own and they take turns: stock's time over a side's, the median over the
-rounds (quartiles). "stock again" is stock a second time, which tells what a difference is worth.
-
-The models are mlx_lm's. --device cpu tries the script with tiny ones.
+side has a model of its own. "stock again" is stock a second time, which tells what a difference is
+worth. The models are mlx_lm's.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 
 from harness import llama
-from harness.script import Script
-from harness.sides import BESIDE_STOCK as SIDES
-from harness.tables import red_if, table
+from harness.suite import Case, Suite
 from mlx_norms._measure import timing
+from model import CONTEXTS
 
 SHAPES = llama.Shapes(16, 2048, 8192, 16, 8, 32000)
-MODELS = ("llama", "qwen3")
 BATCH, TOKENS = 4, 2048
-COLUMNS = ("model", "mode", "side", "ms", "lower", "upper", "stock_over_side")
-COLUMNS += ("ratio_lower", "ratio_upper", "source")
+SIDES = ("stock", "stock again", "patched", "fuse=False")
 
 
-def training(shapes: llama.Shapes, tokens: mx.array, compiled: bool) -> tuple[Callable, str]:
+def training(shapes: llama.Shapes, tokens: mx.array, compiled: bool) -> Callable[[int], None]:
     """A function that makes steps of a new model."""
     mx.random.seed(0)
-    model, source = llama.build(shapes, None)
+    model, _ = llama.build(shapes, None)
     optimizer = optim.AdamW(learning_rate=1e-5)
 
     def loss(model: nn.Module, inputs: mx.array, targets: mx.array) -> mx.array:
@@ -52,28 +49,21 @@ def training(shapes: llama.Shapes, tokens: mx.array, compiled: bool) -> tuple[Ca
         for _ in range(count):
             mx.eval(run(tokens[:, :-1], tokens[:, 1:]), state)
 
-    return steps, source
+    return steps
 
 
-def main() -> None:
-    script = Script(__doc__, COLUMNS, rounds=21)
-    args = script.begin()
-    found = table("median (quartiles)", ("step", "side"), ("ms", "stock over it"))
-    shapes, (batch, length) = (llama.TINY, (2, 8)) if script.tiny else (SHAPES, (BATCH, TOKENS))
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    shapes, (batch, length) = (llama.TINY, (2, 8)) if args.tiny else (SHAPES, (BATCH, TOKENS))
     tokens = mx.random.randint(0, shapes.vocab_size, (batch, length + 1))
-    for model in MODELS:
-        shapes = dataclasses.replace(shapes, model_type=model)
-        for mode in ("eager", "compiled"):
-            steps = {side: training(shapes, tokens, mode == "compiled") for side in SIDES}
-            runs = {side: timing.Runs(steps[side][0], SIDES[side]) for side in SIDES}
-            samples = timing.measure(runs, rounds=args.rounds, count=1)
-            for side, each in samples.items():
-                ratio = samples["stock"].over(each)
-                ms = each.figures(1e3)
-                ratios = ratio.figures()
-                script.write(model, mode, side, *ms, *ratios, steps[side][1])
-                over = "" if side == "stock" else red_if(ratio.median < 1, ratio.spread(".3f"))
-                found.add_row(f"{model}, {mode}", side, each.spread(".1f", 1e3), over)
-            del steps, runs
+    for model, mode in itertools.product(("llama", "qwen3"), ("eager", "compiled")):
+        of = dataclasses.replace(shapes, model_type=model)
+
+        def sides(of=of, mode=mode) -> dict[str, timing.Runs]:
             mx.clear_cache()
-    script.console.print(found)
+            steps = {side: training(of, tokens, mode == "compiled") for side in SIDES}
+            return {side: timing.Runs(run, CONTEXTS[side]) for side, run in steps.items()}
+
+        yield Case(dict(model=model, mode=mode), sides, count=1)
+
+
+SUITE = Suite(__doc__, ("model", "mode"), cases, ("wall",), base="stock", rounds=21)

@@ -34,11 +34,13 @@ def main(argv: list[str] | None = None) -> int | Callable[[], int]:
     for name, command in commands.load().items():
         subparser = subparsers.add_parser(name, help=command.SUMMARY, description=command.SUMMARY)
         command.add_arguments(subparser)
-        subparser.set_defaults(command=name, run=command.run)
+        subparser.set_defaults(command=name, run=command.run, parser=subparser)
     if (sys.argv[1:] if argv is None else argv)[:1] == ["bench"]:
         print(_BENCH, file=sys.stderr)
         return 2
-    args = parser.parse_args(argv)
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:  # said by the command, whose usage it is
+        (args.parser if args.run else parser).error(f"unrecognized arguments: {' '.join(unknown)}")
     if not args.run:
         parser.print_help(sys.stderr)
         return 2

@@ -1,10 +1,9 @@
-"""What the benchmarks share: what they time, by which clocks, and where the figures go.
+"""What the benchmarks share: the runner of suites, what they time, and where the figures go.
 
-configs.py, images.py and ladder.py define what is timed, providers.py and peers.py the providers
-that compute it; models.py, llama.py and sides.py do the same for language models. clocks.py has
-the clocks; kernels.py measures by CUPTI, which reports times at the end. device_copy.py and
-measuring.py measure the copy and the peak that figures are compared with, conditions.py names the
-facts they depend on. results.py, tables.py, plots.py and page_part.py (a generated part of a page)
-are the outputs; script.py is what scripts share. Only what prints needs rich; matplotlib, torch and
-Liger are imported where they are used.
+suite.py runs the cases of a suite, by the clocks of clocks.py, and prints its table; results.py has
+the lines and files. configs.py and images.py have what is timed, providers.py and
+peers.py the sides that compute it; blocks.py, models.py and llama.py are about models.
+copy_speed.py measures the copy that figures are compared with, conditions.py names the facts they
+depend on, and page_part.py has the tables of pages. Only what prints needs rich; matplotlib, torch
+and Liger are imported where they are used.
 """

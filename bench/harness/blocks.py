@@ -1,9 +1,11 @@
-"""Runs of a model's block on several sides: time, memory and error, forward and in training."""
+"""Blocks of models on several sides: time, memory and error, forward and in training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -11,11 +13,9 @@ from mlx.utils import tree_flatten, tree_map
 
 from mlx_norms._measure import timing
 
-from .script import Script
-from .tables import table
+from .suite import Case
 
-COLUMNS = ["what", "dtype", "side", "compiled", "ms", "ms_lower", "ms_upper", "over", "over_lower"]
-COLUMNS += ["over_upper", "peak_mb", "error"]
+LABELS = ("block", "what", "dtype", "compiled")
 
 
 def forward(side: Callable, block: nn.Module) -> Callable:
@@ -54,17 +54,7 @@ def distance(found, exact) -> float:
 
 
 def widen(array: mx.array) -> mx.array:
-    return array.astype(mx.float32)
-
-
-def each_alone(call: Callable, *context: Callable) -> timing.Runs:
-    """Calls that are evaluated one by one, perhaps in a context."""
-
-    def run(count: int) -> None:
-        for _ in range(count):
-            mx.eval(call())
-
-    return timing.Runs(run, *context)
+    return array.astype(mx.float32) if mx.issubdtype(array.dtype, mx.floating) else array
 
 
 def peak(call: Callable) -> float:
@@ -76,50 +66,67 @@ def peak(call: Callable) -> float:
     return (mx.get_peak_memory() - before) / 2**20
 
 
-def compare(
-    script: Script,
-    title: str,
-    sides: Mapping[str, Callable],
+class Side(NamedTuple):
+    """A function of the weights and of the arrays, and what it runs in."""
+
+    outputs: Callable
+    context: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext
+
+
+def cases(
+    name: str,
+    dtype: str,
+    sides: Mapping[str, Side],
     exact: Callable,
     arrays: list,
     inputs: int,
     *,
-    dtype: str,
-    rounds: int,
-    named: tuple = (),
-) -> None:
-    """Times each side's forward and training step, prints a table, and writes the figures.
+    base: str = "stock",
+    compiled_sides: tuple[str, ...] | None = None,
+    more: Callable[[str, Callable], Mapping[str, object]] = lambda side, call: {},
+) -> Iterator[Case]:
+    """Forward and a training step, eagerly and compiled.
 
     Args:
-        sides: Functions of ``arrays``, the weights first; the first side is what others are
-            measured against.
-        exact: Such a function, of float32 arrays, for the errors.
+        exact: A function as a side's, of float32 arrays, for the errors.
+        arrays: The weights, and what the block is called with.
         inputs: How many arrays after the weights have a gradient.
-        named: Values of the script's columns before COLUMNS.
+        base: The side whose time is over the others'.
+        compiled_sides: Those of a step, and of what is compiled, if not all.
+        more: What else there is to say of a side, given its call.
     """
-    against = next(iter(sides))
-    headings = ("", "side", "compiled", "ms", f"{against} / this, in turn", "MB at most", "error")
-    found = table(title, headings[:1], headings[1:])
-    for what in ("forward", "training step"):
-        make = partial(step, inputs=inputs) if what == "training step" else lambda outputs: outputs
-        truth = make(exact)(*tree_map(widen, arrays))
-        mx.eval(truth)
-        functions = {(name, False): make(side) for name, side in sides.items()}
-        functions |= {(name, True): mx.compile(functions[name, False]) for name in sides}
-        calls = {name: partial(function, *arrays) for name, function in functions.items()}
-        seconds = timing.measure(
-            {name: each_alone(call) for name, call in calls.items()}, rounds=rounds
-        )
-        for (name, is_compiled), samples in seconds.items():
-            call = calls[name, is_compiled]
-            ratio = seconds[against, is_compiled].over(samples)
-            most, error = peak(call), distance(call(), truth)
-            found.add_row(
-                *(what, name, "yes" if is_compiled else "no", samples.spread(".3f", 1e3)),
-                *(ratio.spread(".3f"), f"{most:.0f}", f"{error:.2e}"),
-            )
-            ms = samples.figures(1e3)
-            over = ratio.figures()
-            script.write(*named, what, dtype, name, is_compiled, *ms, *over, most, error)
-        del truth
-    script.console.print(found)
+    for what, is_compiled in ((w, c) for w in ("forward", "training step") for c in (False, True)):
+        of = partial(step, inputs=inputs) if what == "training step" else lambda outputs: outputs
+        calls: dict[str, Callable] = {}
+
+        def timed(calls=calls, of=of, what=what, is_compiled=is_compiled) -> dict[str, timing.Runs]:
+            every = what == "forward" and not is_compiled
+            for side in sides if every or not compiled_sides else compiled_sides:
+                with sides[side].context():
+                    # Within: a patched process passes over what is differentiated or compiled.
+                    function = of(sides[side].outputs)
+                    function = mx.compile(function) if is_compiled else function
+                    calls[side] = partial(function, *arrays)
+                    mx.eval(calls[side]())
+            return {side: _alone(call, sides[side].context) for side, call in calls.items()}
+
+        def extras(side: str, calls=calls, of=of) -> dict[str, object]:
+            truth = of(exact)(*tree_map(widen, arrays))
+            mx.eval(truth)
+            with sides[side].context():
+                call = calls[side]
+                found = dict(peak_mb=peak(call), error=distance(call(), truth))
+            return found | more(side, call)
+
+        labels = dict(zip(LABELS, (name, what, dtype, is_compiled), strict=True))
+        yield Case(labels, timed, extras=extras, base=base)
+
+
+def _alone(call: Callable, context: Callable) -> timing.Runs:
+    """Calls that are evaluated one by one."""
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            mx.eval(call())
+
+    return timing.Runs(run, context)

@@ -1,21 +1,48 @@
-"""How long calls take, by the host's clock or a device's own."""
+"""The two clocks: the host's, and a GPU's own.
+
+A GPU's is CUPTI's, by torch's profiler, which reports when a trace ends, so that the sides of
+several cases are timed in one; or the slope of the host's time of evaluations over the number of
+calls, where there is no torch.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import mlx.core as mx
 
-from mlx_norms._measure import machine
+from mlx_norms._measure import machine, timing
+from mlx_norms._measure.timing import Samples
 
-HOST_SECONDS, DEVICE_SECONDS = 0.02, 0.002  # at least, per sample
-_DEVICE_CALLS = 4096
-_MOST_PLUGS = 32
-_PLUG_SAMPLES = 4  # the first one compiles
+from . import providers
+from .cupti import Trace
+
+HOST_SECONDS = 0.007  # of a sample, at least
 _CPU_OUTPUTS = 256 << 20
+_PAST_CACHE = 256 << 20
+_IN_A_TRACE = 12  # cases, after which their lines are written
+
+
+@dataclass(frozen=True)
+class Time:
+    """What a call of a side takes, in seconds, round by round.
+
+    Attributes:
+        method: "CUPTI", "slope", or of the host "evals" or "thread".
+        samples: Of calls that run together, or as ``how`` says.
+        alone: By the GPU's clock, of calls that are evaluated one by one.
+        kernels: By CUPTI, their number a call.
+        calls: In a sample.
+    """
+
+    method: str
+    samples: Samples
+    alone: Samples | None = None
+    kernels: float | None = None
+    calls: int | None = None
 
 
 def output_budget() -> int:
@@ -25,109 +52,149 @@ def output_budget() -> int:
     return machine.memory_bytes() // 8
 
 
-def most_calls(provider) -> int:
-    return max(1, output_budget() // max(1, provider.output_bytes))
-
-
-class HostClock:
-    """A provider timed by the host's clock: the time to evaluate many calls together.
+def host(side, how: str) -> timing.Timed:
+    """A side timed by the host's clock. One that times itself is as it is.
 
     Args:
-        provider: One of providers.py.
-        building: Whether the time to build the graph of the calls counts as well.
-        most: The largest number of calls in a sample.
-        context: Makes what they run in, as mlx_norms.patched.
+        how: "evals", of many calls that are evaluated together; "many", the same with building the
+            graph; "one", of calls that are built and evaluated one by one; "thread", the time of
+            the calling thread alone, which waiting takes none of, to build and evaluate many, after
+            as many that do not count.
     """
+    if not hasattr(side, "prepare"):
+        return side
+    options = dict(most=max(1, output_budget() // max(1, side.output_bytes)))
+    options |= dict(overlap=mx.default_device() != mx.cpu)
+    if how == "evals":
+        return timing.Runs(side.finish, side.context, side.prepare, **options)
 
-    method, sample_seconds = "evals", HOST_SECONDS
+    def build(count: int) -> None:
+        side.finish(side.prepare(count))
 
-    def __init__(
-        self,
-        provider,
-        *,
-        building: bool = False,
-        most: int | None = None,
-        context: Callable[[], AbstractContextManager] = contextlib.nullcontext,
-    ) -> None:
-        self.most = most or most_calls(provider)
-        self.overlap = mx.default_device() != mx.cpu
-        self.calls = 0  # in the last sample
-        self._provider = provider
-        self._building = building
-        self._context = context
+    def each(count: int) -> None:
+        for _ in range(count):
+            side.finish(side.prepare(1), alone=True)
+        mx.synchronize()
+
+    def after_some(count: int) -> int:
+        build(count)
+        mx.synchronize()
+        return count
+
+    if how == "thread":
+        return timing.Runs(build, side.context, after_some, "thread_time", **options)
+    return timing.Runs(each if how == "one" else build, side.context, **options)
+
+
+def measure(
+    cases: Iterable,
+    how: str,
+    *,
+    rounds: int,
+    say: Callable[[str], None] = print,
+    sample_seconds: float = HOST_SECONDS,
+) -> Iterator[tuple[object, dict[str, Time]]]:
+    """The cases, each with the time of its sides, which take turns in every round."""
+    if how == "kernels":
+        cases = list(cases)
+        for i in range(0, len(cases), _IN_A_TRACE):
+            yield from _of_gpu(cases[i : i + _IN_A_TRACE], rounds, say)
+        return
+    for case in cases:
+        sides = providers.able(case, case.sides(), say)
+        timed = {name: _Counted(host(side, how)) for name, side in sides.items()}
+        options = dict(rounds=rounds, sample_seconds=sample_seconds, count=case.count)
+        method = "thread" if how == "thread" else "evals"
+        found = timing.measure(timed, **options)
+        yield (
+            case,
+            {
+                name: Time(method, samples, calls=timed[name].count)
+                for name, samples in found.items()
+            },
+        )
+
+
+class _Counted:
+    """Knows the number of calls of the last sample."""
+
+    def __init__(self, timed: timing.Timed) -> None:
+        self._timed, self.most, self.overlap = timed, timed.most, timed.overlap
 
     def seconds(self, count: int) -> float:
-        with self._context():
-            if count != self.calls and mx.default_device() != mx.cpu:
-                self._seconds(count)  # the first run instantiates the graph for this size
-            self.calls = count
-            return self._seconds(count)
+        self.count = count
+        return self._timed.seconds(count)
 
-    def _seconds(self, count: int) -> float:
+
+def _of_gpu(cases: list, rounds: int, say: Callable[[str], None]) -> list:
+    found = {}
+    # What CUPTI missed is timed by the slope.
+    for trace in (Trace(), None) if Trace.available() else (None,):
+        pending = []
+        with trace or contextlib.nullcontext():
+            for i, case in enumerate(cases):
+                if i not in found:
+                    sides = providers.able(case, case.sides(), say)
+                    count = case.count or _calls_past_cache(sides)
+                    pending.append((i, _take(trace, i, sides, count, rounds)))
+        for i, read in pending:
+            if times := read():
+                found[i] = times
+    return [(case, found[i]) for i, case in enumerate(cases)]
+
+
+def _calls_past_cache(sides: dict) -> int:
+    """The number of calls whose outputs push those of the first call out of the cache."""
+    output_bytes = max(1, *(side.output_bytes for side in sides.values()))
+    return max(6, min(40, -(-_PAST_CACHE // output_bytes)))
+
+
+def _take(
+    trace: Trace | None, key: int, sides: dict, count: int, rounds: int
+) -> Callable[[], dict[str, Time]]:
+    """Make a case's calls; returns a function that gives the times once the trace has ended."""
+    for side in sides.values():
+        with side.context():
+            side.finish(side.prepare(count if trace else 3 * count))
+    if trace is None:
+        slopes = {name: [] for name in sides}
+        for name in timing.turns(sides, rounds):
+            slopes[name].append(_slope(sides[name], count))
+        times = {
+            name: Time("slope", Samples(tuple(of)), calls=count) for name, of in slopes.items()
+        }
+        return lambda: times
+    ranges = {name: [] for name in sides}
+    for name in timing.turns(sides, rounds):
+        pair = [f"{key}/{name}/{len(ranges[name])}/{way}" for way in ("together", "alone")]
+        ranges[name].append(pair)
+        for way, alone in zip(pair, (False, True), strict=True):
+            with sides[name].context():
+                pending = sides[name].prepare(count)
+                with trace.range(way):
+                    sides[name].finish(pending, alone=alone)
+    return lambda: _read(trace, ranges, count)
+
+
+def _read(trace: Trace, ranges: dict[str, list], count: int) -> dict[str, Time]:
+    """The times of a case, empty if the trace misses some of them."""
+    activity, found = trace.activity, {}
+    for name, pairs in ranges.items():
+        if not all(each in activity for pair in pairs for each in pair):
+            return {}
+        together, alone = ([activity[each] for each in way] for way in zip(*pairs, strict=True))
+        seconds = [Samples(tuple(a.seconds / count for a in way)) for way in (together, alone)]
+        kernels = Samples(tuple(a.kernels / count for a in together)).median
+        found[name] = Time("CUPTI", *seconds, kernels, count)
+    return found
+
+
+def _slope(side, count: int) -> float:
+    def seconds(calls: int) -> float:
+        pending = side.prepare(calls)
         start = time.perf_counter()
-        pending = self._provider.prepare(count)
-        if not self._building:
-            start = time.perf_counter()
-        self._provider.finish(pending)
+        side.finish(pending)
         return time.perf_counter() - start
 
-
-class DeviceClock:
-    """A provider timed by the device's clock: its time for many independent calls.
-
-    Large matmuls (the plug) go first, and the clock is read when they end. The calls are launched
-    while they run, so that the device does not wait for the host between calls. If launching took
-    longer than the plug, the sample is taken again with more matmuls. If the largest plug does not
-    suffice, the sample includes host time, and ``method`` says so.
-    """
-
-    sample_seconds, overlap = DEVICE_SECONDS, True
-
-    def __init__(self, provider) -> None:
-        self.most = min(_DEVICE_CALLS, most_calls(provider))
-        self.calls = 0
-        self._provider = provider
-        self.method = "device"
-        self._plugs = 1
-        self._plug_seconds = min(self._plug() for _ in range(_PLUG_SAMPLES))
-
-    def seconds(self, count: int) -> float:
-        if count != self.calls:
-            self._seconds(count)
-        self.calls = count
-        return self._seconds(count)
-
-    def _plug(self) -> float:
-        start = self._provider.mark()
-        self._provider.plug()
-        stop = self._provider.mark()
-        return self._provider.seconds_between(start, stop)
-
-    def _seconds(self, count: int) -> float:
-        while True:
-            pending = self._provider.prepare(count)
-            begin = time.perf_counter()
-            for _ in range(self._plugs):
-                self._provider.plug()
-            start = self._provider.mark()
-            alive = self._provider.launch(pending)
-            launching = time.perf_counter() - begin
-            stop = self._provider.mark()
-            seconds = self._provider.seconds_between(start, stop)
-            self._provider.wait()
-            del alive
-            if launching < self._plugs * self._plug_seconds:
-                return seconds
-            if self._plugs == _MOST_PLUGS:
-                self.method = "device, host"
-                return seconds
-            self._plugs *= 2
-
-
-def kind() -> type[HostClock | DeviceClock]:
-    """The device's clock on CUDA; on other devices MLX has none for Python, so the host's."""
-    return DeviceClock if machine.backend() == "cuda" else HostClock
-
-
-def clock(provider) -> HostClock | DeviceClock:
-    return kind()(provider)
+    with side.context():
+        return max((seconds(3 * count) - seconds(count)) / (2 * count), 1e-9)

@@ -34,6 +34,7 @@ def facts() -> dict[str, str]:
         "python": platform.python_version(),
         **versions(),
         "malloc": "keeps memory" if keeps_memory() else "default",
+        "interval": "order statistics",  # of lower and upper; quartiles before
     }
 
 

@@ -37,10 +37,6 @@ class ImageConfig:
     backward: bool = False
 
     @property
-    def name(self) -> str:
-        return f"{self.op} vjp" if self.backward else self.op
-
-    @property
     def shape(self) -> str:
         return "x".join(map(str, self.sizes))
 
@@ -67,15 +63,7 @@ class ImageConfig:
     @property
     def moved(self) -> int:
         """Bytes of the arrays of x's shape: each written once and read as often as it must be."""
-        return self._moved(self.reads)
-
-    @property
-    def moved_twice(self) -> int:
-        """The same bytes if all is read twice."""
-        return self._moved(2)
-
-    def _moved(self, reads: int) -> int:
-        return self._tensor_bytes * (1 + reads * (1 + self.backward))
+        return self._tensor_bytes * (1 + self.reads * (1 + self.backward))
 
     @property
     def input_bytes(self) -> int:

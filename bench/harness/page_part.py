@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
 Rows = list[dict[str, str]]
+Cell = Callable[[Rows], str]
 
 
 def matching(rows: Rows, /, **values: str) -> Rows:
@@ -27,9 +28,53 @@ def each(rows: Rows, *names: str) -> list:
     return [values[0] if len(names) == 1 else values for values in found]
 
 
-def spread(row: dict[str, str], columns: Iterable[str], form: str) -> str:
-    """A median with its quartiles in parentheses, from three columns."""
-    return "{} ({} to {})".format(*(format(float(row[column]), form) for column in columns))
+def number(column: str, form: str, factor: float = 1.0, /, **values: str) -> Cell:
+    """A cell with a number of the one row that has these values; empty if there is none."""
+
+    def cell(rows: Rows) -> str:
+        found = matching(rows, **values)
+        return format(factor * float(found[0][column]), form) if found and found[0][column] else ""
+
+    return cell
+
+
+def around(column: str, form: str, /, **values: str) -> Cell:
+    """A cell with a median, and with the ends around it in parentheses."""
+    parts = [number(column + end, form, **values) for end in ("", "_lower", "_upper")]
+
+    def cell(rows: Rows) -> str:
+        figures = [part(rows) for part in parts]
+        return "{} ({} to {})".format(*figures) if all(figures) else figures[0]
+
+    return cell
+
+
+def ends(rows: Rows) -> str:
+    """What is in parentheses: the files that were measured first have quartiles."""
+    return "intervals" if rows[0].get("interval") else "quartiles"
+
+
+def table(
+    rows: Rows, keys: Mapping[str, str | Cell], cells: Mapping[str, Cell] | list[tuple[str, Cell]]
+) -> str:
+    """A Markdown table with a line for each of the distinct values of some columns.
+
+    Args:
+        keys: By heading, the column, or a cell of it, whose name is the heading then.
+        cells: By heading, what is said of the rows that have the same values; pairs if headings
+            are alike.
+    """
+    cells = list(cells.items()) if isinstance(cells, Mapping) else cells
+    names = [key if isinstance(key, str) else heading for heading, key in keys.items()]
+    groups: dict[tuple, Rows] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    lines = [
+        [key(of) if callable(key) else of[0][key] for key in keys.values()]
+        + [cell(of) for _, cell in cells]
+        for of in groups.values()
+    ]
+    return markdown([*keys, *(heading for heading, _ in cells)], lines)
 
 
 def on_gpu(row: dict[str, str]) -> str:

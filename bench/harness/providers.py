@@ -1,4 +1,4 @@
-"""The providers that are timed: MLX functions, torch's and Liger's.
+"""What takes turns: calls of MLX's functions, and of torch's.
 
 Each takes its inputs from several sets in turn, so that none is still in the cache when it is used
 again; or from a single set, to keep it in the cache.
@@ -6,22 +6,22 @@ again; or from a single set, to keep it in the cache.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import mlx.core as mx
 from mlx.utils import tree_map
 
 from mlx_norms._measure import machine, timing
 
-from . import conditions, device_clock, peers
-from .configs import OPS, Config
+from . import conditions, peers
 
 MOST_SETS = 4096
-TORCH_CACHE = 16 << 30
-_PLUG = 8192  # rows and columns of a matmul that keeps a device busy for a while
+CACHES = 8  # caches' worth of inputs in turn on a GPU: with two, some stay in the cache
+_TORCH_CACHE = 16 << 30
 
 
 def sets_needed(input_bytes: int, hot: bool = False, caches: int = 2) -> int:
@@ -31,13 +31,7 @@ def sets_needed(input_bytes: int, hot: bool = False, caches: int = 2) -> int:
     return max(1, min(MOST_SETS, -(-caches * conditions.cache_bytes() // max(1, input_bytes))))
 
 
-def regime(input_bytes: int, hot: bool = False) -> str:
-    """Where calls find their inputs, "memory" or "cache"."""
-    sets = sets_needed(input_bytes, hot)
-    return "cache" if sets * input_bytes <= conditions.cache_bytes() else "memory"
-
-
-def copies(inputs: list[mx.array], count: int) -> list[list[mx.array]]:
+def copies(inputs: list, count: int) -> list[list]:
     """``count`` sets of arrays with the values of ``inputs``, each in its own memory."""
     sets = [inputs, *(tree_map(lambda a: a + 0, inputs) for _ in range(count - 1))]
     mx.eval(sets)
@@ -53,16 +47,18 @@ class Calls:
         cotangents: As many sets of cotangents. If given, a call computes the gradients of all
             inputs, and its forward pass is evaluated before.
         output_bytes: Bytes of a call's outputs, which limits how many are evaluated together.
+        context: What the calls are built and evaluated in, as mlx_norms.patched.
     """
 
     def __init__(
         self,
         function: Callable,
-        sets: list[list[mx.array]],
-        cotangents: list[list[mx.array]] | None = None,
+        sets: list,
+        cotangents: list | None = None,
         output_bytes: int = 0,
+        context: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
     ) -> None:
-        self.output_bytes = output_bytes
+        self.output_bytes, self.context = output_bytes, context
         self._function = function
         self._turn = itertools.cycle(zip(sets, cotangents or itertools.repeat(None)))
 
@@ -92,50 +88,20 @@ class Calls:
             del pending[-together:]
             mx.eval(part)
 
-    def launch(self, pending: list) -> list:
-        """Start to evaluate pending calls; returns what must stay alive until they are done."""
-        mx.async_eval(pending)
-        return pending
-
-    def start(self) -> object:
-        """Build a call and start to evaluate it, as a user would; returns what must stay alive."""
-        outputs, gradients = self._call()
-        outputs = outputs if gradients is None else gradients
-        mx.async_eval(outputs)
-        return outputs
-
-    def wait(self) -> None:
-        mx.synchronize()
-
-    def plug(self) -> object:
-        """Keep the device busy while calls are launched, so that it does not wait for the host."""
-        plug = _plug() @ _plug()
-        mx.async_eval(plug)
-        return plug
-
-    mark = staticmethod(device_clock.mark)
-    seconds_between = staticmethod(device_clock.seconds_between)
-
-
-@functools.cache
-def _plug() -> mx.array:
-    plug = mx.random.normal((_PLUG, _PLUG)).astype(mx.bfloat16)
-    mx.eval(plug)
-    return plug
-
 
 class TorchCalls:
     """Like :class:`Calls`, for a function of torch tensors."""
 
+    context = contextlib.nullcontext
+
     def __init__(self, function: Callable, sets: list, cotangents=None, output_bytes=0) -> None:
         self.output_bytes = output_bytes
-        self._torch = sys.modules["torch"]
-        self._function = function
+        self._torch, self._function = sys.modules["torch"], function
         self._turn = itertools.cycle(zip(sets, cotangents or itertools.repeat(None)))
 
     def prepare(self, count: int) -> list[Callable]:
         calls = [self._call() for _ in range(count)]
-        self.wait()
+        peers.synchronize()
         return calls
 
     def _call(self) -> Callable:
@@ -152,109 +118,96 @@ class TorchCalls:
             for call in pending:
                 results.append(call())
                 if alone:
-                    self.wait()
-        self.wait()
-
-    def launch(self, pending: list[Callable]) -> list:
-        with self._torch.set_grad_enabled(False):
-            return [call() for call in pending]
-
-    def start(self) -> object:
-        return self.launch([self._call()])
-
-    def wait(self) -> None:
+                    peers.synchronize()
         peers.synchronize()
 
-    def plug(self) -> object:
-        return _torch_plug() @ _torch_plug()
 
-    def mark(self) -> object:
-        event = self._torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
+def in_turn(
+    functions: Mapping[str, Callable],
+    inputs: list,
+    *,
+    of_bytes: int,
+    output_bytes: int,
+    hot: bool = False,
+    caches: int = 2,
+    cotangents: list | None = None,
+) -> dict[str, Calls]:
+    """Calls of functions of the same sets of inputs, of which ``of_bytes`` must be past the cache.
 
-    def seconds_between(self, start, stop) -> float:
-        stop.synchronize()
-        return start.elapsed_time(stop) / 1e3
-
-
-@functools.cache
-def _torch_plug():
-    torch = sys.modules["torch"]
-    return torch.randn(_PLUG, _PLUG, device=peers.torch_device(), dtype=torch.bfloat16)
-
-
-def providers(config: Config, peer_names: Iterable[str] = (), *, hot: bool = False) -> dict:
-    """Providers by name: ours, and the peers in ``peer_names`` that have the op.
-
-    Where mx.fast's gradient is wrong on CUDA (docs/mlx_layer_norm_gradient.md), it is left out: it
-    may end in an illegal memory access.
+    The gradients of a side named "compiled" are compiled as a whole, with what they need of the
+    forward.
     """
-    op = OPS[config.op]
-    on_cuda = mx.default_device() == mx.gpu and mx.cuda.is_available()
-    wrong = on_cuda and config.backward and "bias" in op.inputs and not config.whole_vectors
-    count = sets_needed(config.input_bytes, hot)
-    sets = copies(config.inputs(), count)
-    cotangents = copies(config.cotangents(), count) if config.backward else None
-    found = {"ours": Calls(op.ours, sets, cotangents, config.output_bytes)}
-    for name in peer_names:
-        if name == "mx.fast":
-            if not wrong:
-                found[name] = Calls(op.fast, sets, cotangents, config.output_bytes)
-        elif function := peers.FUNCTIONS[name]().get(config.op):
-            found[name] = torch_calls(config, function, count)
+    count = sets_needed(of_bytes, hot, caches)
+    sets = copies(inputs, count)
+    given = copies(cotangents, count) if cotangents else None
+    found = {}
+    for name, function in functions.items():
+        if name == "compiled" and given:
+            both = [[*of, *its] for of, its in zip(sets, given, strict=True)]
+            found[name] = Calls(_gradients(function, len(inputs)), both, None, output_bytes)
+        else:
+            made = mx.compile(function) if name == "compiled" else function
+            found[name] = Calls(made, sets, given, output_bytes)
     return found
 
 
-def functions(config: Config) -> dict[str, Callable[[], object]]:
-    """The calls of ours and of mx.fast as a user makes them, with a single set of inputs."""
-    op, inputs = OPS[config.op], config.inputs()
-    cotangents = config.cotangents() if config.backward else []
-    mx.eval(inputs, cotangents)
-
-    def call(function: Callable) -> Callable[[], object]:
-        if config.backward:
-            return lambda: mx.vjp(function, inputs, cotangents)[1]
-        return lambda: function(*inputs)
-
-    return {"ours": call(op.ours), "mx.fast": call(op.fast)}
+def _gradients(function: Callable, size: int) -> Callable:
+    return mx.compile(lambda *arrays: mx.vjp(function, arrays[:size], arrays[size:])[1])
 
 
-def memory_needed(config, peer_names: Iterable[str], hot: bool) -> int:
-    """Approximate bytes that are alive at once while a config is measured."""
-    own = 1 + sum(name in peers.FUNCTIONS for name in peer_names)  # torch has its own sets
-    return own * sets_needed(config.input_bytes, hot) * config.set_bytes + config.working_bytes
-
-
-def torch_calls(config, function: Callable, count: int) -> TorchCalls:
-    """A torch function at a config, with ``count`` sets of inputs."""
-    shapes = config.shapes()
+def torch_calls(config, function: Callable, hot: bool = False) -> TorchCalls:
+    """A torch function at a config."""
 
     def random(shape, gradient=config.backward):
         return peers.random(shape, config.dtype, gradient)
 
-    names = OPS[config.op].inputs if config.op in OPS else shapes
-    sets = [[random(shapes[name]) for name in names] for _ in range(count)]
+    count = range(sets_needed(config.input_bytes, hot))
+    shapes = config.shapes()
+    sets = [[random(shapes[name]) for name in config.inputs_of()] for _ in count]
     cotangents = None
     if config.backward:
-        x = shapes["x"]
-        cotangents = [[random(x, False) for _ in range(1 + config.adds)] for _ in range(count)]
+        cotangents = [[random(c.shape, False) for c in config.cotangents()] for _ in count]
     return TorchCalls(function, sets, cotangents, config.output_bytes)
 
 
-def able(config, of_config: dict, say: Callable[[str], None]) -> dict:
-    """The providers that can run a config, each called once; tells ``say`` about the others."""
+def able(about: object, sides: dict, say: Callable[[str], None]) -> dict:
+    """The sides that can run, each called once; tells ``say`` about the others, which are torch's.
+
+    What is no :class:`Calls` or :class:`TorchCalls` times itself, and is not called here.
+    """
     found = {}
-    for name, provider in of_config.items():
+    for name, side in sides.items():
         try:
-            provider.finish(provider.prepare(1))
+            if hasattr(side, "prepare"):
+                with side.context():
+                    side.finish(side.prepare(1))
         except Exception as error:  # torch and Triton may raise anything
-            if not isinstance(provider, TorchCalls):
+            if not isinstance(side, TorchCalls):
                 raise
-            say(f"{name} does not do {config}: {error}")
+            say(f"{name} does not do {about}: {error}")
         else:
-            found[name] = provider
+            found[name] = side
     return found
+
+
+def sides_of(config, names: Iterable[str], hot: bool = False) -> dict:
+    """Ours, and the peers that have the op of a config.
+
+    Where mx.fast's gradient is wrong on CUDA (docs/mlx_layer_norm_gradient.md), it is left out: it
+    may end in an illegal memory access.
+    """
+    make_room()
+    ours, fast = config.functions()
+    on_cuda = machine.backend() == "cuda"
+    wrong = on_cuda and config.backward and "bias" in config.inputs_of() and config.is_ragged
+    found = {"ours": ours} | ({"mx.fast": fast} if "mx.fast" in names and not wrong else {})
+    cotangents = config.cotangents() if config.backward else None
+    sizes = dict(of_bytes=config.input_bytes, output_bytes=config.output_bytes, hot=hot)
+    sides = in_turn(found, config.inputs(), cotangents=cotangents, **sizes)
+    for name in names:
+        if name != "mx.fast" and (function := peers.FUNCTIONS[name]().get(config.op)):
+            sides[name] = torch_calls(config, function, hot)
+    return sides
 
 
 def make_room() -> None:
@@ -262,5 +215,5 @@ def make_room() -> None:
     if mx.get_cache_memory() > machine.memory_bytes() // 4:
         mx.clear_cache()
     torch = sys.modules.get("torch")
-    if torch and torch.cuda.is_initialized() and torch.cuda.memory_reserved() > TORCH_CACHE:
+    if torch and torch.cuda.is_initialized() and torch.cuda.memory_reserved() > _TORCH_CACHE:
         torch.cuda.empty_cache()

@@ -5,111 +5,69 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TextIO
 
 from mlx_norms._measure import timing
 
-COLUMNS = ["section", "op", "dtype", "rows", "length", "provider", "method", "inputs", "sets"]
-COLUMNS += ["us", "us_lower", "us_upper", "gbps", "gflops", "bytes_an_element", "of_copy"]
-COLUMNS += ["of_peak", "over_baseline", "copy_gbps", "peak_gflops", "rounds", "calls"]
+from .clocks import Time
+
+# Of every suite's file, after the labels of its cases. bench/results has such files.
+COLUMNS = ["how", "side", "method", "us", "us_lower", "us_upper", "over", "over_lower"]
+COLUMNS += ["over_upper", "alone_us", "alone_over", "alone_lower", "alone_upper", "moved", "share"]
+COLUMNS += ["limit", "kernels", "calls", "rounds"]
 
 
 @dataclass(frozen=True)
 class Line:
-    """The result of one provider at one shape.
+    """What a side of a case takes.
 
     Attributes:
-        section: The bench's subcommand.
-        rows, length: The op's rows and their length; for a matmul, those of its square matrices.
-        method: The clock: "device", "device, host" if the device had to wait, or "evals".
-        inputs: Where the inputs were, "memory" or "cache"; several sets were taken in turn.
-        seconds: Per call.
-        moved: Bytes that a call reads and writes, each tensor counted once.
-        flops: Operations per call.
-        elements: Elements of the op's input or of the matmul's result, for bytes per element.
-        copy: Bytes per second of a copy in the same run.
-        copy_is_bytes: Whether the copy's time is mostly spent on bytes, not on making a call.
-        peak: Operations per second of a large matmul in the same run, if it was measured.
-        peak_of: Whose matmul that is.
-        baseline: The time of mx.fast, or of MLX's matmul, over this one, round by round.
-        fixes: What a rung of a ladder fixes.
+        labels: What tells the case from others of its suite.
+        how: What was timed, as the clock's.
+        over: A peer's time over ours, or stock's over a side that is ours; None of ours or stock.
+        alone: The same of calls that are evaluated one by one.
+        moved: Bytes that a call must read and write, or operations.
+        limit: What a copy moves a second, or a large product computes; NaN if that is not known.
+        extras: What else a suite knows of the side.
     """
 
-    section: str
-    op: str
-    dtype: str
-    rows: int
-    length: int
-    provider: str
-    method: str
-    inputs: str
-    sets: int
-    seconds: timing.Samples
-    moved: int
-    flops: int
-    elements: int
-    copy: float
-    copy_is_bytes: bool
-    peak: float | None
-    calls: int
-    baseline: timing.Ratio | None = None
-    fixes: str = ""
-    peak_of: str = "MLX's matmul"
+    labels: Mapping[str, object]
+    how: str
+    side: str
+    time: Time
+    over: timing.Ratio | None = None
+    alone: timing.Ratio | None = None
+    moved: int = 0
+    limit: float = math.nan
+    extras: Mapping[str, object] = field(default_factory=dict)
 
     @property
-    def rate(self) -> float:
-        """Bytes per second."""
-        return self.moved / self.seconds.median
-
-    @property
-    def of_copy(self) -> float | None:
-        """The rate over the copy's, or None if the copy's time is not mostly spent on bytes."""
-        return self.rate / self.copy if self.copy_is_bytes else None
-
-    @property
-    def flop_rate(self) -> float:
-        return self.flops / self.seconds.median
-
-    @property
-    def bytes_an_element(self) -> float:
-        return self.moved / self.elements
-
-    @property
-    def multiplies(self) -> bool:
-        """Whether it is measured in operations, not bytes."""
-        return self.op == "sgemm"
-
-    def figures(self) -> dict[str, object]:
-        """The values for ``--json``: those of a CSV line, but with complete samples and ratios."""
-        values = {name: None if value == "" else value for name, value in self.values().items()}
-        for name in ("us", "us_lower", "us_upper", "rounds"):
-            del values[name]
-        return values | {
-            "seconds": self.seconds,
-            "over_baseline": self.baseline,
-            "fixes": self.fixes or None,
-        }
+    def share(self) -> float:
+        """What it reaches of the limit."""
+        return self.moved / self.time.samples.median / self.limit if self.moved else math.nan
 
     def values(self) -> dict[str, object]:
-        """The values by the names in COLUMNS."""
-        lower, upper = self.seconds.quartiles
-        return {
-            **{name: getattr(self, name) for name in COLUMNS[:9]},
-            "us": self.seconds.median * 1e6,
-            "us_lower": lower * 1e6,
-            "us_upper": upper * 1e6,
-            "gbps": self.rate / 1e9,
-            "gflops": self.flop_rate / 1e9 if self.multiplies else "",
-            "bytes_an_element": self.bytes_an_element,
-            "of_copy": "" if self.of_copy is None else self.of_copy,
-            "of_peak": self.flop_rate / self.peak if self.multiplies and self.peak else "",
-            "over_baseline": self.baseline.median if self.baseline else "",
-            "copy_gbps": self.copy / 1e9,
-            "peak_gflops": self.peak / 1e9 if self.peak else "",
-            "rounds": len(self.seconds.values),
-            "calls": self.calls,
-        }
+        """The values by the names of the columns."""
+
+        def figures(samples: timing.Samples | None, factor: float = 1.0) -> tuple:
+            return samples.figures(factor) if samples else ("", "", "")
+
+        time = self.time
+        values = (self.how, self.side, time.method, *figures(time.samples, 1e6))
+        values += (*figures(self.over), time.alone.median * 1e6 if time.alone else "")
+        values += (*figures(self.alone), self.moved or "", self.share, self.limit / 1e9)
+        values += (time.kernels or "", time.calls or "", len(time.samples.values))
+        return {**self.labels, **dict(zip(COLUMNS, values, strict=True)), **self.extras}
+
+    def figures(self) -> dict[str, object]:
+        """The values for ``--json``, with samples and ratios whole."""
+        values = {name: None if each == "" else each for name, each in self.values().items()}
+        both = ("us", "over", "alone")
+        for name in [*both, *(f"{of}_{end}" for of in both for end in ("lower", "upper", "over"))]:
+            values.pop(name, None)
+        alone = {"alone": self.time.alone, "alone_over": self.alone}
+        return values | {"seconds": self.time.samples, "over": self.over} | alone
 
 
 class CsvFile:

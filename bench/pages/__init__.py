@@ -7,11 +7,12 @@ python bench pages --write    writes them into the pages
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import pkgutil
+import sys
 
 from harness.page_part import Part
-from harness.script import CommandLine
 
 
 def parts() -> dict[str, list[Part]]:
@@ -21,12 +22,16 @@ def parts() -> dict[str, list[Part]]:
 
 
 def main() -> int:
-    parser = CommandLine(__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python bench pages",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("names", metavar="NAME", nargs="*", help=f"of {', '.join(parts())}")
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--write", action="store_true")
     ways.add_argument("--check", action="store_true")
-    args = parser.parse_args()
+    args = parser.parse_args(sys.argv[2:])
     if unknown := set(args.names) - parts().keys():
         parser.error(f"no page {', '.join(sorted(unknown))}")
     chosen = [part for name in args.names or parts() for part in parts()[name]]

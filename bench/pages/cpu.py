@@ -1,6 +1,6 @@
-"""The tables of the norms on the CPU, from what cpu_copy.py measured.
+"""The tables of the norms on the CPU.
 
-python bench cpu_copy --csv bench/results/cpu_copy.csv
+python bench cpu_copy --peers mx.fast,torch --csv bench/results/cpu_copy.csv
 python bench cpu_copy --default-malloc --csv bench/results/cpu_copy_default_malloc.csv
 python bench cpu_copy --only images --csv bench/results/cpu_copy_images.csv
 python bench cpu_copy --only around --csv bench/results/cpu_copy_around.csv
@@ -8,15 +8,12 @@ python bench cpu_copy --only around --csv bench/results/cpu_copy_around.csv
 
 from __future__ import annotations
 
-from harness.page_part import Part, Rows, each, markdown, matching, one, spread
+from harness.page_part import Cell, Part, Rows, each, matching, table
+
+KEYS = {"op": "op", "dtype": "dtype"}
 
 
-def tables(
-    rows: Rows,
-    default_malloc: Rows,
-    images: Rows,
-    around: Rows,
-) -> str:
+def norms(rows: Rows, default_malloc: Rows, images: Rows, around: Rows) -> str:
     of_images = by_op(
         images,
         "the same of 4×64×64×320 against `mlx.nn`'s layers, which MLX's ops compute. Group norms "
@@ -31,56 +28,44 @@ def tables(
         "per sample.",
         "MLX's chain",
     )
-    return f"{table(rows, default_malloc)}\n{of_images}\n{of_chains}"
+    return f"{by_shape(rows, default_malloc)}\n{of_images}\n{of_chains}"
+
+
+def ratio(side: str, form: str | None, /, *ends: str, **values: str) -> Cell:
+    """Our time over a copy's, or a peer's over ours, with its ends in parentheses if asked for."""
+
+    def cell(rows: Rows) -> str:
+        found = matching(rows, side=side, **values)
+        if not found:
+            return ""
+        # The copy's time over ours is what is stored: its ends trade places.
+        columns = ends if side != "copy" else [ends[0], *reversed(ends[1:])]
+        figures = [float(found[0][column]) for column in columns]
+        figures = [1 / each for each in figures] if side == "copy" else figures
+        texts = [format(each, form or (".0f" if each >= 10 else ".2f")) for each in figures]
+        return texts[0] if len(texts) == 1 else "{} ({} to {})".format(*texts)
+
+    return cell
 
 
 def by_op(rows: Rows, about: str, peer: str) -> str:
-    """Medians with quartiles in Markdown, below what they are: a line per op and dtype."""
-    lines = []
-    for op, dtype in each(rows, "op", "dtype"):
-        of_op = matching(rows, op=op, dtype=dtype)
-        figures = ("median", "lower_quartile", "upper_quartile")
-        cells = [
-            spread(one(of_op, ratio=ratio), figures, form)
-            for ratio, form in (("ours/copy", ".2f"), ("mx.fast/ours", ".1f"))
-        ]
-        lines.append([op, dtype, *cells])
-    heading = ["op", "dtype", "over a copy", peer]
-    return f"{_machine(rows[0])}: {about}\n\n{markdown(heading, lines)}"
+    """Medians with what is around them, below what they are: a line per op and dtype."""
+    ends = ("over", "over_lower", "over_upper")
+    cells = {"over a copy": ratio("copy", ".2f", *ends), peer: ratio("mx.fast", ".1f", *ends)}
+    return f"{_machine(rows[0])}: {about}\n\n{table(rows, KEYS, cells)}"
 
 
-def table(rows: Rows, default_malloc: Rows) -> str:
-    """Medians in Markdown: a line per op and dtype, columns per shape."""
-    found = {(key(row), row["ratio"]): row["median"] for row in rows}
-    found |= {(key(row), "default malloc"): row["median"] for row in default_malloc if ours(row)}
-    columns = {
-        "over a copy": "ours/copy",
-        "default malloc": "default malloc",
-        "`mx.fast`": "mx.fast/ours",
-        "torch": "torch/ours",
-    }
-    shapes = list(dict.fromkeys(key(row)[2:] for row in rows))
-    heading = ["op", "dtype"]
-    for count, length in shapes:
-        first, *others = columns
-        heading += [f"{count}×{length}: {first}", *others]
-    lines = []
-    for op, dtype in dict.fromkeys(key(row)[:2] for row in rows):
-        cells = [
-            _text(found.get(((op, dtype, *shape), ratio)))
-            for shape in shapes
-            for ratio in columns.values()
-        ]
-        lines.append([op, dtype, *cells])
-    return _about(rows[0]) + markdown(heading, lines)
-
-
-def key(row: dict[str, str]) -> tuple[str, ...]:
-    return row["op"], row["dtype"], row["rows"], row["length"]
-
-
-def ours(row: dict[str, str]) -> bool:
-    return row["ratio"] == "ours/copy"
+def by_shape(rows: Rows, default_malloc: Rows) -> str:
+    """Medians: a line per op and dtype, columns per shape."""
+    more = [row | {"side": "default"} for row in matching(default_malloc, side="copy")]
+    rows = rows + [row | {"over": f"{1 / float(row['over']):.7g}"} for row in more]
+    others = {"default malloc": "default", "`mx.fast`": "mx.fast", "torch": "torch"}
+    cells = []
+    for count, length in each(rows, "rows", "length"):
+        sides = {f"{count}×{length}: over a copy": "copy"} | others
+        shape = dict(rows=count, length=length)
+        cells += [(name, ratio(side, None, "over", **shape)) for name, side in sides.items()]
+    return _about(rows[0]) + table(rows, KEYS, cells)
 
 
 def _machine(row: dict[str, str]) -> str:
@@ -97,17 +82,11 @@ def _about(row: dict[str, str]) -> str:
     )
 
 
-def _text(ratio: str | None) -> str:
-    if ratio is None:
-        return ""
-    return f"{float(ratio):.0f}" if float(ratio) >= 10 else f"{float(ratio):.2f}"
-
-
 PARTS = [
     Part(
         "docs/performance/on_the_cpu.md",
         "norms on the CPU",
         ("cpu_copy", "cpu_copy_default_malloc", "cpu_copy_images", "cpu_copy_around"),
-        tables,
+        norms,
     )
 ]

@@ -1,8 +1,6 @@
 """The README's table of what is gained and what is not, from stored measurements.
 
-The figures come from gpu_speed.py (h200_lengths.csv, h200_speed.csv), gpu_calls.py
-(h200_calls.csv), gpu_model.py (h200_model.csv), tensor_parallel.py (h200_x2.csv) and cpu_copy.py
-(cpu_copy.csv).
+The figures are those of norms.py, models.py and cpu.py.
 """
 
 from __future__ import annotations
@@ -20,8 +18,9 @@ def table(lengths: Rows, speed: Rows, calls: Rows, model: Rows, pair: Rows, cpu:
     gradients = kernel_ratio(speed, section="backward", op="layer", rows="8192", length="8192")
     rms = kernel_ratio(speed, section="kernels", op="rms", rows="32768", length="4096")
     grid = matching(calls, section="calls, grid", op="add+rms", rows="512", length="8192")
-    together = one(grid, provider="ours", dtype="bf16")
-    at_once = f"H200, {together['calls_per_eval']} calls per `mx.eval`, 512×8192"
+    together = one(grid, side="mx.fast", dtype="bf16")
+    at_once = f"H200, {together['calls']} calls per `mx.eval`, 512×8192"
+    model = matching(model, how="wall")
     decoding = matching(model, phase="decode")
     (several,) = each(matching(model, format="4-bit"), "phase")[2:]
     steps = matching(model, phase=several)
@@ -32,7 +31,7 @@ def table(lengths: Rows, speed: Rows, calls: Rows, model: Rows, pair: Rows, cpu:
         ("its gradients", "H200, kernel time, 8192×8192", FAST, gradients),
         ("add + rms norm", "H200, kernel time, 16384×4096", TWO_STEPS, sums),
         ("rms norm", "H200, kernel time, 32768×4096", FAST, rms),
-        ("add + rms norm", at_once, TWO_STEPS, factor(1 / float(together["over_best_peer"]))),
+        ("add + rms norm", at_once, TWO_STEPS, factor(float(together["over"]))),
         ("decoding, llama of 8B shapes", "H200, `patch()`", STOCK, decode(decoding, "bf16")),
         ("the same", "H200, with projections", STOCK, decode(decoding, "bf16", PROJECTED)),
         ("the same, 4-bit", "H200, with projections", STOCK, decode(decoding, "4-bit", PROJECTED)),
@@ -47,18 +46,18 @@ def table(lengths: Rows, speed: Rows, calls: Rows, model: Rows, pair: Rows, cpu:
 
 def kernel_ratio(rows: Rows, /, **values: str) -> str:
     """The time of mx.fast over ours in this config."""
-    of = [one(rows, dtype="bf16", provider=name, **values) for name in ("mx.fast", "ours")]
+    of = [one(rows, dtype="bf16", side=name, **values) for name in ("mx.fast", "ours")]
     peer, ours = (float(row["us"]) for row in of)
     return factor(peer / ours)
 
 
 def decode(rows: Rows, weights: str, side: str = "patched") -> str:
-    return factor(float(one(rows, format=weights, side=side)["stock_over_side"]))
+    return factor(float(one(rows, format=weights, side=side)["over"]))
 
 
 def cpu_ratio(rows: Rows, dtype: str) -> str:
-    config = dict(op="rms", rows="512", length="4096", ratio="mx.fast/ours", dtype=dtype)
-    return factor(float(one(rows, **config)["median"]))
+    config = dict(op="rms", rows="512", length="4096", side="mx.fast", dtype=dtype)
+    return factor(float(one(rows, **config)["over"]))
 
 
 def factor(ratio: float) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from harness.page_part import Part, Rows, on_gpu, one, stored
 
-CALLS = ("many", "one")
+HOWS = ("many", "one")
 
 
 def times(ratio: str | float) -> str:
@@ -18,12 +18,13 @@ def times(ratio: str | float) -> str:
 def beside_mlx(file: str, where: str, /, **values: str) -> str:
     """A norm with what is written around it, beside MLX's ops, on a GPU."""
     rows = stored(file)
-    ours = {way: one(rows, dtype="bfloat16", backward=way, **values) for way in ("False", "True")}
-    (eager, compiled), (gradient, compiled_gradient) = (
-        [times(row[f"{side}_over"]) for side in ("eager", "compiled")] for row in ours.values()
+    eager, compiled, gradient, compiled_gradient = (
+        times(one(rows, dtype="bfloat16", backward=way, side=side, **values)["over"])
+        for way in ("False", "True")
+        for side in ("eager", "compiled")
     )
     return (
-        f"{on_gpu(ours['False'])}, bfloat16, {where}, kernel time: {eager} times as fast as MLX's "
+        f"{on_gpu(rows[0])}, bfloat16, {where}, kernel time: {eager} times as fast as MLX's "
         f"ops, {compiled} as the same under `mx.compile`; gradients {gradient} and "
         f"{compiled_gradient}."
     )
@@ -42,15 +43,15 @@ def kernel(op: str, peer: str) -> str:
     """A norm of 16384 rows of 4096 on a GPU."""
     rows = stored("h200_lengths")
     config = dict(section="lengths", op=op, dtype="bf16", rows="16384", length="4096")
-    theirs, ours = (one(rows, provider=name, **config) for name in ("mx.fast", "ours"))
+    theirs, ours = (one(rows, side=name, **config) for name in ("mx.fast", "ours"))
     ratio = times(float(theirs["us"]) / float(ours["us"]))
     return f"{on_gpu(ours)}, bfloat16, 16384×4096, kernel time: {ratio} times as fast as {peer}."
 
 
 def on_the_cpu(file: str, op: str, rows: int, length: int, peer: str) -> str:
-    config = dict(op=op, rows=str(rows), length=str(length), ratio="mx.fast/ours")
+    config = dict(op=op, rows=str(rows), length=str(length), side="mx.fast")
     found = {name: one(stored(file), dtype=name, **config) for name in ("float32", "bfloat16")}
-    wide, narrow = (times(row["median"]) for row in found.values())
+    wide, narrow = (times(row["over"]) for row in found.values())
     row = found["float32"]
     return (
         f"{row['device'].removeprefix('cpu, ')}, {row['cores']} cores, MLX {row['mlx']}, "
@@ -60,8 +61,10 @@ def on_the_cpu(file: str, op: str, rows: int, length: int, peer: str) -> str:
 
 def decoding(side: str) -> str:
     rows = stored("h200_model")
-    found = [one(rows, phase="decode", format=name, side=side) for name in ("bf16", "4-bit")]
-    wide, narrow = (times(row["stock_over_side"]) for row in found)
+    found = [
+        one(rows, phase="decode", format=name, side=side, how="wall") for name in ("bf16", "4-bit")
+    ]
+    wide, narrow = (times(row["over"]) for row in found)
     return (
         f"{on_gpu(found[0])}, a llama of 8B shapes, decoding one token at a time: {wide} times "
         f"as fast as stock in bfloat16, {narrow} in 4 bits."
@@ -76,16 +79,17 @@ def product() -> str:
         depth="14336",
         rows="4",
         residual="False",
+        side="mlx",
     )
     return (
         f"{on_gpu(row)}, bfloat16, 4 rows, a 4-bit matrix of 4096×14336, without a residual, "
-        f"kernel time of a call alone: {times(row['mlx_over_ours'])} times as fast as MLX's."
+        f"kernel time of a call alone: {times(row['alone_over'])} times as fast as MLX's."
     )
 
 
 def together_and_alone(rows: Rows, /, **values: str) -> list[str]:
     """MLX's time over ours, of many calls in an mx.eval and of one."""
-    return [times(one(rows, provider="ours", calls=n, **values)["stock_over_ours"]) for n in CALLS]
+    return [times(one(rows, side="stock", how=how, **values)["over"]) for how in HOWS]
 
 
 def ropes() -> str:

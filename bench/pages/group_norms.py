@@ -1,13 +1,18 @@
-"""The table of group, instance and batch norms and norms over axis 1, from group_norm.py's results.
+"""The tables of group, instance and batch norms and norms over axis 1.
 
 python bench group_norm --csv bench/results/h200_group_norm.csv
+python bench group_norm_cpu --csv bench/results/cpu_group_norm.csv
 """
 
 from __future__ import annotations
 
-from harness.beside_mlx import GAINS, LARGE, SLOWER, gains
+import statistics
+
+from harness.beside_mlx import LARGE
 from harness.images import HELD, OPS
-from harness.page_part import Part, Rows, each, markdown, matching, on_gpu
+from harness.page_part import Part, Rows, each, matching, on_gpu, table
+
+from .chains import GAINS, WAYS, lost_alone
 
 NAMES = {
     "group": "`group_norm`",
@@ -20,47 +25,48 @@ NAMES = {
     "layer_axis1": "`layer_norm`, axis 1",
     "rms_axis1": "`rms_norm`, axis 1",
 }
+ON_THE_CPU = {"forward": "forward", "input": "gradient of x", "all": "all gradients"}
 
 
-def table(rows: Rows) -> str:
+def on_cuda(rows: Rows) -> str:
     """A line for each op, dtype and shape."""
-    lines = []
-    for op in OPS:
-        for dtype, shape in each(matching(rows, op=op), "dtype", "shape"):
-            of_shape = matching(rows, op=op, dtype=dtype, shape=shape)
-            figures = []
-            for way in ("False", "True"):
-                row = matching(of_shape, backward=way)
-                figures += [_shares(row[0]), *gains(row[0])] if row else [""] * 3
-            lines.append([NAMES[op], dtype, shape.replace("x", "×"), *figures])
-    way = ("of copy", "MLX / ours", "compiled / ours")
-    heading = ("op", "dtype", "shape", *way, *(f"gradients: {name}" for name in way))
-    return _about(rows) + markdown(heading, lines)
+    rows = sorted(rows, key=lambda row: OPS.index(row["op"]))
+    keys = {
+        "op": lambda of: NAMES[of[0]["op"]],
+        "dtype": "dtype",
+        "shape": lambda of: of[0]["shape"].replace("x", "×"),
+    }
+    cells = {}
+    for way, backward in WAYS.items():
+        cells[f"{way}of copy"] = lambda of, backward=backward: _shares(of, backward)
+        cells |= {
+            name: cell for name, cell in GAINS.items() if name.startswith("grad") == bool(way)
+        }
+    return _about(rows) + table(rows, keys, cells)
 
 
-def _shares(row: dict[str, str]) -> str:
+def _shares(rows: Rows, backward: str) -> str:
     """The share of a copy; and that if x is counted as read twice, where one read suffices.
 
     None of little, which may be in the cache.
     """
-    share, reads = float(row["of_copy"] or "nan"), 1 + (row["backward"] == "True")
-    moved = float(row["us"]) * share * float(row["copy_gbps"] or "nan") * 1e3
-    if not moved >= LARGE:
+    found = matching(rows, side="ours", backward=backward)
+    if not found or not found[0]["share"] or float(found[0]["moved"]) < LARGE:
         return ""
-    if row["reads"] == "2" or row["op"] not in HELD:
+    share, reads = float(found[0]["share"]), 1 + (backward == "True")
+    if found[0]["reads"] == "2" or found[0]["op"] not in HELD:
         return f"{share:.0%}"
     return f"{share:.0%} ({share * (1 + 2 * reads) / (1 + reads):.0%})"
 
 
 def _about(rows: Rows) -> str:
-    slower = []
-    for row in rows:
-        alone = [float(row[f"alone_{name}"]) for name in GAINS if row[f"alone_{name}"]]
-        if alone and min(alone) < SLOWER:
-            way = "backward " if row["backward"] == "True" else ""
-            shape = row["shape"].replace("x", "×")
-            slower.append(f"{NAMES[row['op']]} {way}{shape} ({min(alone):.2f})")
-    lost = f" Slower if a call is evaluated alone: {', '.join(slower)}." if slower else ""
+    lost = lost_alone(
+        rows,
+        lambda row: (
+            f"{NAMES[row['op']]} {'backward ' * (row['backward'] == 'True')}"
+            f"{row['shape'].replace('x', '×')}"
+        ),
+    )
     return (
         f"{on_gpu(rows[0])}, {rows[0]['groups']} "
         "groups, kernel time of independent calls beside MLX's layers, evaluated eagerly and by "
@@ -72,11 +78,50 @@ def _about(rows: Rows) -> str:
     )
 
 
+def on_the_cpu(rows: Rows) -> str:
+    """A line for each op and way: the median and the least ratio for each number of samples."""
+    rows = matching(rows, side="mlx")
+    counts = sorted(each(rows, "samples"), key=int)
+    keys = {"op": lambda of: NAMES[of[0]["op"]], "way": lambda of: ON_THE_CPU[of[0]["way"]]}
+    cells = {
+        f"{int(count):,} sample{'s' * (count != '1')}": lambda of, n=count: _cell(
+            matching(of, samples=n)
+        )
+        for count in counts
+    }
+    return _about_cpu(rows) + table(rows, keys, cells).replace("| way |", "|  |", 1)
+
+
+def _cell(rows: Rows) -> str:
+    ratios = [float(row["over"]) for row in rows]
+    return f"{statistics.median(ratios):.1f} ({min(ratios):.2f})" if ratios else ""
+
+
+def _about_cpu(rows: Rows) -> str:
+    first = rows[0]
+    lost = [row for row in rows if float(row["over_upper"]) < 1]
+    named = ", ".join(
+        f"{NAMES[row['op']]} {ON_THE_CPU[row['way']]} {row['dtype']} "
+        f"{row['samples']}×{row['positions']}×{row['channels']} ({float(row['over']):.2f})"
+        for row in sorted(lost, key=lambda row: float(row["over"]))[:5]
+    )
+    slower = f" {len(lost)} are slower, most of all {named}." if lost else " None is slower."
+    return (
+        f"{first['device'].removeprefix('cpu, ')}, {first['cores']} cores, {first['cpu_isa']}, "
+        f"MLX {first['mlx']}: how many times as long `mlx.nn`'s layers take (higher is better), "
+        "the median and the least of samples of 1 to 10^6 elements, "
+        f"{len(rows)} calls in three dtypes.{slower}\n\n"
+    )
+
+
 PARTS = [
     Part(
         "docs/performance/group_norms_on_cuda.md",
         "group norms on CUDA",
         ("h200_group_norm",),
-        table,
-    )
+        on_cuda,
+    ),
+    Part(
+        "docs/performance/on_the_cpu.md", "group norms on the CPU", ("cpu_group_norm",), on_the_cpu
+    ),
 ]

@@ -28,7 +28,7 @@ def tables(rows: Rows) -> str:
 def _about(row: dict[str, str]) -> str:
     return (
         f"{on_gpu(row)}, float32, the device's time of "
-        f"independent calls (medians); a copy moves {float(row['copy_gbps']):.0f} GB/s, and MLX's "
+        f"independent calls (medians); a copy moves {float(row['limit']):.0f} GB/s, and MLX's "
         'own matmul is the peak. "x" is the time of the rung before over this one\'s, and "calls" '
         "how many a sample has, which run at once as far as they find room: one call of naive "
         "takes as long as many. On CUDA, tile_simdgroup's 8×8 matrices are shuffles, not the "
@@ -40,7 +40,7 @@ def _table(rows: Rows, ladder: tuple[ladders.Rung, ...]) -> str:
     products = rows[0]["op"] == "sgemm"
     shapes = sorted({(int(row["rows"]), int(row["length"])) for row in rows})
     shapes = shapes[-SHAPES[rows[0]["op"]] :]
-    found = {(row["provider"], int(row["rows"])): row for row in rows}
+    found = {(row["side"], int(row["rows"])): row for row in rows}
     last = {"mlx": "MLX's own"} if products else {"mx.fast": "`mx.fast`"}
     fixes = {rung.name: rung.fixes for rung in ladder}
     heading = ["rung"]
@@ -72,7 +72,8 @@ def _before(rungs: list[str], name: str) -> str | None:
 def _cells(found: dict, name: str, before: str | None, count: int, products: bool) -> list[str]:
     if (row := found.get((name, count))) is None:
         return ["", "", "", ""]
-    value, share = (row["gflops"], row["of_peak"]) if products else (row["us"], row["of_copy"])
+    rate = float(row["moved"]) / float(row["us"]) / 1e3
+    value, share = rate if products else row["us"], row["share"]
     previous = found.get((before, count))
     ratio = f"{float(previous['us']) / float(row['us']):.2f}" if previous else ""
     digits = f"{float(value):.0f}" if float(value) >= 1000 else f"{float(value):.4g}"

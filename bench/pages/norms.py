@@ -1,88 +1,82 @@
 """The tables of the norms on CUDA, from stored measurements.
 
-The figures come from gpu_speed.py (h200_lengths.csv, h200_speed.csv), gpu_calls.py
-(h200_calls.csv) and outputs_at_once.py (h200_outputs.csv).
+python bench gpu_speed --only lengths --csv bench/results/h200_lengths.csv
+python bench gpu_speed --csv bench/results/h200_speed.csv
+python bench gpu_calls --csv bench/results/h200_calls.csv
+python bench outputs_at_once --csv bench/results/h200_outputs.csv
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
-from harness.page_part import Part, Rows, each, markdown, matching, on_gpu, one, spread
+from harness.page_part import Cell, Part, Rows, around, each, ends, matching, on_gpu, one, table
 
+OPS = {"op": "op", "dtype": "dtype"}
 SLOW = 1.1  # configs that take more than this many times a peer's time through mx.eval are listed
 
 
 def tables(lengths: Rows, speed: Rows, calls: Rows, outputs: Rows) -> str:
     about = speed[0]
+    speed = [
+        row
+        | {"shape": f"{row['rows']}×{row['length']}"}
+        | {"op": row["op"] + ", backward" * (row["section"] == "backward")}
+        for row in speed
+        if not row["section"].startswith("lengths")
+    ]
+    shapes = {shape: shares(shape=shape) for shape in each(speed, "shape")}
+    one_row = matching(calls, section="calls, one row")
+    us = {name: around("us", ".2f", side=name.strip("`")) for name in ("ours", "`mx.fast`")}
     parts = [
         f"{on_gpu(about)}, driver {about['driver']}. "
-        f"A copy moves {float(about['copy_gbps']):.0f} GB/s.\n",
+        f"A copy moves {float(about['limit']):.0f} GB/s.\n",
         "Kernel time of independent calls, as a share of the copy's speed, `mx.fast`'s in "
         "parentheses, 64 Mi elements:\n",
-        markdown(length_heading(lengths), length_lines(lengths, "lengths")),
+        by_length(lengths, "lengths"),
         "Their gradients, of every input (`mx.fast`'s of layer norm is "
         "[wrong](../mlx_layer_norm_gradient.md) where a row is no multiple of 16 bytes):\n",
-        markdown(length_heading(lengths), length_lines(lengths, "lengths_backward")),
+        by_length(lengths, "lengths_backward"),
         "The same at large shapes, forward and backward:\n",
-        markdown(["op", "dtype", *shapes_of(speed)], speed_lines(speed)),
-        "A call through `mx.eval` on one row of 4096, µs (quartiles):\n",
-        markdown(["op", "dtype", "ours", "`mx.fast`"], call_lines(calls)),
+        table(speed, OPS, shapes),
+        f"A call through `mx.eval` on one row of 4096, µs ({ends(calls)}):\n",
+        table(one_row, OPS, us),
         slower_calls(calls),
         outputs_at_once(outputs),
     ]
     return "\n".join(parts)
 
 
-def shares(rows: Rows, /, **config: str) -> str:
-    ours = one(rows, provider="ours", **config)
-    fast = matching(rows, provider="mx.fast", **config)
-    share = f"{float(fast[0]['of_copy']):.0%}" if fast else "wrong"
-    return f"{float(ours['of_copy']):.0%} ({share})"
+def shares(**config: str) -> Cell:
+    """Ours, with mx.fast's in parentheses."""
+
+    def cell(rows: Rows) -> str:
+        if not (of := matching(rows, **config)):
+            return ""
+        ours, fast = one(of, side="ours"), matching(of, side="mx.fast")
+        share = f"{float(fast[0]['share']):.0%}" if fast else "wrong"
+        return f"{float(ours['share']):.0%} ({share})"
+
+    return cell
 
 
-def length_heading(rows: Rows) -> list[str]:
-    return ["row length", *(f"{op} {dtype}" for op, dtype in each(rows, "op", "dtype"))]
-
-
-def length_lines(rows: Rows, section: str) -> Iterator[list[str]]:
+def by_length(rows: Rows, section: str) -> str:
     rows = matching(rows, section=section)
-    columns = each(rows, "op", "dtype")
-    for length in each(rows, "length"):
-        yield [length, *(shares(rows, op=op, dtype=of, length=length) for op, of in columns)]
-
-
-def shapes_of(rows: Rows) -> list[str]:
-    return ["×".join(shape) for shape in each(rows, "rows", "length")]
-
-
-def speed_lines(rows: Rows) -> Iterator[list[str]]:
-    for section, op, dtype in each(rows, "section", "op", "dtype"):
-        columns = []
-        for shape in shapes_of(rows):
-            config = dict(section=section, op=op, dtype=dtype)
-            config |= dict(zip(("rows", "length"), shape.split("×"), strict=True))
-            columns.append(shares(rows, **config) if matching(rows, **config) else "")
-        yield [op + (", backward" if section == "backward" else ""), dtype, *columns]
-
-
-def call_lines(rows: Rows) -> Iterator[list[str]]:
-    rows = matching(rows, section="calls, one row")
-    for op, dtype in each(rows, "op", "dtype"):
-        found = [one(rows, op=op, dtype=dtype, provider=c) for c in ("ours", "mx.fast")]
-        yield [op, dtype, *(spread(row, ("us", "us_lower", "us_upper"), ".2f") for row in found)]
+    columns: Iterable[tuple] = each(rows, "op", "dtype")
+    cells = {f"{op} {dtype}": shares(op=op, dtype=dtype) for op, dtype in columns}
+    return table(rows, {"row length": "length"}, cells)
 
 
 def slower_calls(rows: Rows) -> str:
-    lost = [row for row in rows if float(row["over_best_peer"] or 0) > SLOW]
-    over = ("over_best_peer", "over_lower", "over_upper")
+    lost = [row for row in rows if row["over"] and float(row["over"]) < 1 / SLOW]
+    over = around("over", ".2f")
     names = ", ".join(
-        f"{row['op']} {row['dtype']} {row['rows']}×{row['length']} {spread(row, over, '.2f')}"
-        for row in lost
+        f"{row['op']} {row['dtype']} {row['rows']}×{row['length']} {over([row])}" for row in lost
     )
     return (
-        f"Of all {len(matching(rows, provider='ours'))} configs measured so, up to 32768 rows of "
-        f"128 to 16384 elements, these take more than {SLOW} times as long as `mx.fast`: {names}.\n"
+        f"Of all {len(matching(rows, side='ours'))} configs measured so, up to 32768 rows of "
+        f"128 to 16384 elements, these take more than {SLOW} times as long as `mx.fast`, whose "
+        f"time over ours is: {names}.\n"
     )
 
 

@@ -1,30 +1,30 @@
-"""The table of blocks of an image decoder, from image_blocks.py's results.
+"""The table of blocks of an image decoder.
 
-python bench image_blocks --blocks "decoder block,UNet block" --csv bench/results/h200_vae_block.csv
+python bench image_blocks --csv bench/results/h200_vae_block.csv
 """
 
 from __future__ import annotations
 
-from harness.page_part import Part, Rows, each, markdown, on_gpu, one, spread
+from harness.page_part import Part, Rows, around, number, on_gpu, table
 
 
-def table(rows: Rows) -> str:
+def way(rows: Rows) -> str:
+    return rows[0]["what"] + ", compiled" * (rows[0]["compiled"] == "True")
+
+
+def blocks(rows: Rows) -> str:
     """A line for each block and what is done with it."""
-    lines = []
-    for block, what, compiled in each(rows, "block", "what", "compiled"):
-        of = {"block": block, "what": what, "compiled": compiled}
-        stock, *ours = (one(rows, side=side, **of) for side in ("mflux", "replaced", "patched"))
-        way = what + ", compiled" * (compiled == "True")
-        gains = (spread(row, ("over", "over_lower", "over_upper"), ".2f") for row in ours)
-        memory = (f"{float(row['peak_mb']):.0f}" for row in (stock, ours[0]))
-        lines.append([block, way, f"{float(stock['ms']):.2f}", *gains, *memory])
-    heading = ("block", "what", "mflux, ms", "mflux / replaced", "mflux / patched")
-    heading += ("most MB: mflux", "replaced")
+    rows = [row | {"way": way([row])} for row in rows if row["block"] != "transformer"]
+    cells = {"mflux, ms": number("us", ".2f", 1e-3, side="mflux")}
+    for side in ("replaced", "patched"):
+        cells[f"mflux / {side}"] = around("over", ".2f", side=side)
+    cells["most MB: mflux"] = number("peak_mb", ".0f", side="mflux")
+    cells["replaced"] = number("peak_mb", ".0f", side="replaced")
     about = (
         f"{on_gpu(rows[0])}, {rows[0]['dtype']}, the "
         "host's time of an evaluated call. What a block lacks here is unmeasured.\n\n"
     )
-    return about + markdown(heading, lines)
+    return about + table(rows, {"block": "block", "what": "way"}, cells)
 
 
 PARTS = [
@@ -32,6 +32,6 @@ PARTS = [
         "docs/performance/group_norms_on_cuda.md",
         "an image decoder on CUDA",
         ("h200_vae_block",),
-        table,
+        blocks,
     )
 ]

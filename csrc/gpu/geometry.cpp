@@ -174,7 +174,7 @@ Geometry few_vectors(RowKernel kernel, int length, int width) {
       width, in_one, max, is_backward(kernel) ? half : Geometry::kMaxSimds);
 }
 
-// The most vectors per thread, written by hand after bench/gpu_geometry.py on
+// The most vectors per thread, written by hand after bench/geometry.py on
 // an H200; no build reads what that stored, bench/results/h200_geometry.csv.
 // With four, an RMSNorm of 4096 elements of 16 bits sums in the order of
 // mx.fast, and is bit-identical to it.

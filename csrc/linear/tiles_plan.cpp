@@ -59,7 +59,7 @@ LaunchPlan plan_tiles(
   bool one_tile = rows <= 8;
   bool staged = aligned && backend_of(stream) == Backend::Cuda;
   int groups = ceil_div(lines, kTileLines);
-  // On an H200 (bench/quantized_geometry.py): many share the depth where each
+  // On an H200 (bench/geometry.py): many share the depth where each
   // core has a threadgroup at most. By the weight alone, for the order of sums.
   int cores = device_limits(stream).cores;
   int simds = groups > cores                  ? 4

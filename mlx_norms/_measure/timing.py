@@ -1,15 +1,17 @@
-"""Times lazy MLX computations against each other: interleaved rounds, medians and quartiles.
+"""Times lazy MLX computations against each other: interleaved rounds, medians and intervals.
 
 One sample is many calls, evaluated together in batches, so that the clock's resolution and the
 start of an evaluation (tens of microseconds) do not dominate. Providers take turns in every round,
-so that other load on the machine affects all of them alike. providers.py has providers whose inputs
-are not in the cache, and clocks.py has devices' own clocks.
+so that other load on the machine affects all of them alike. bench/harness has providers whose
+inputs are not in the cache, and a GPU's own clock.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,10 +24,27 @@ from mlx.utils import tree_flatten
 # The outputs of a batch are alive together; this bounds them, and so the calls per batch.
 _BATCH_BYTES = 32 << 20
 _BATCH_CALLS = 256
+_NEAR = 4  # times as many calls
 
-LEAST_ROUNDS = 5  # of fewer, quartiles say too little
+ROUNDS = 15  # the least that commands take
+_OUTSIDE = 0.05  # the most of the medians that may lie outside of an interval
 
 _Name = TypeVar("_Name")
+
+
+@functools.cache
+def rank(count: int) -> int:
+    """Which of the smallest and of the largest of ``count`` samples bound their interval, from 1.
+
+    Each sample is below the true median with a probability of a half, so how many are is binomial;
+    the interval holds the median in at least 95 % of the cases. 0 if even the extremes do not.
+    """
+    outside = 0.0
+    for below in range(count + 1):
+        outside += 2 * math.comb(count, below) / 2**count
+        if outside > _OUTSIDE:
+            return below
+    return 0
 
 
 @dataclass(frozen=True)
@@ -39,19 +58,17 @@ class Samples:
         return statistics.median(self.values)
 
     @property
-    def quartiles(self) -> tuple[float, float]:
-        """The lower and the upper quartile, between which half of the samples lie."""
-        if len(self.values) == 1:
-            return self.values[0], self.values[0]
-        lower, _, upper = statistics.quantiles(self.values, n=4, method="inclusive")
-        return lower, upper
+    def interval(self) -> tuple[float, float]:
+        """The order statistics around the median by :func:`rank`; of few samples the extremes."""
+        ordered, place = sorted(self.values), max(rank(len(self.values)), 1)
+        return ordered[place - 1], ordered[-place]
 
     def figures(self, factor: float = 1.0) -> tuple[float, float, float]:
-        """The median and the quartiles."""
-        return tuple(factor * figure for figure in (self.median, *self.quartiles))
+        """The median and the interval."""
+        return tuple(factor * figure for figure in (self.median, *self.interval))
 
     def spread(self, form: str, factor: float = 1.0) -> str:
-        """The median, with the quartiles in parentheses."""
+        """The median, with the interval in parentheses."""
         return "{} ({} to {})".format(*(format(figure, form) for figure in self.figures(factor)))
 
     def over(self, other: Samples) -> Ratio:
@@ -73,25 +90,25 @@ class Ratio(Samples):
     same: bool = False
 
     @property
-    def is_noise(self) -> bool:
-        """Whether this is neither a gain nor a loss."""
-        lower, upper = self.quartiles
-        few = len(self.values) < LEAST_ROUNDS
-        # Written so that a NaN is noise.
-        return self.same or few or not (lower > 1 or upper < 1)
+    def differs(self) -> bool:
+        """Whether one was seen to be faster."""
+        lower, upper = self.interval
+        # Written so that a NaN is no difference.
+        return not self.same and rank(len(self.values)) > 0 and (lower > 1 or upper < 1)
 
-    def text(self, decimals: int, *, quartiles: bool = False) -> str:
-        """The median, unless the ratio is noise."""
-        spread = self.spread(f".{decimals}f")
-        median, around = spread.split(" ", 1)
-        return ("noise" if self.is_noise else median) + f" {around}" * quartiles
+    def text(self, decimals: int, *, interval: bool = False) -> str:
+        """The median, unless no difference was seen."""
+        median, around = self.spread(f".{decimals}f").split(" ", 1)
+        return (median if self.differs else SAME) + f" {around}" * interval
 
 
+SAME = "no difference seen"
 # For readers who see ratios beside medians.
 PAIRING = (
     "A ratio is taken in each round, where providers follow one another; shown is the median of "
-    "these, which is not the ratio of the medians. It is noise if 1 is between its quartiles, if "
-    f"there were fewer than {LEAST_ROUNDS} rounds, or if both sides did the same."
+    "these, which is not the ratio of the medians. In parentheses are the order statistics between "
+    "which the true median lies with a probability of 95 % or more, as the 4th and the 12th of 15. "
+    f"Where 1 is between them, or both sides did the same, there is {SAME}."
 )
 
 
@@ -108,7 +125,7 @@ class Timed(Protocol):
 def measure(
     calls: Mapping[str, Callable[[], object] | Timed],
     *,
-    rounds: int = 9,
+    rounds: int = ROUNDS,
     sample_seconds: float = 0.02,
     count: int | None = None,
 ) -> dict[str, Samples]:
@@ -137,6 +154,8 @@ def measure(
     gc.disable()
     try:
         counts = _counts(timed, sample_seconds, count)
+        for name, each in timed.items():
+            each.seconds(counts[name])  # a GPU makes a graph for each number of calls
         for name in turns(calls, rounds):
             values[name].append(timed[name].seconds(counts[name]) / counts[name])
     finally:
@@ -145,15 +164,17 @@ def measure(
 
 
 def _counts(timed: Mapping[str, Timed], sample_seconds: float, count: int | None) -> dict[str, int]:
-    """The number of calls in a sample of each provider, which this also warms up."""
+    """The number of calls in a sample of each provider."""
     if count:
-        for each in timed.values():
-            each.seconds(count)
         return dict.fromkeys(timed, count)
     counts = {name: calibrate(each, sample_seconds) for name, each in timed.items()}
-    if any(each.overlap for each in timed.values()):
-        counts = {name: min(max(counts.values()), timed[name].most) for name in counts}
-    return counts
+    overlap = any(each.overlap for each in timed.values())
+
+    def near(own: int) -> int:
+        # Sides about as fast make as many calls: other numbers of calls are another measurement.
+        return max(count for count in counts.values() if overlap or count <= _NEAR * own)
+
+    return {name: min(near(own), timed[name].most) for name, own in counts.items()}
 
 
 def turns(names: Iterable[_Name], rounds: int) -> Iterator[_Name]:
@@ -168,35 +189,46 @@ def batch_size(output_bytes: int) -> int:
     return max(1, min(_BATCH_CALLS, _BATCH_BYTES // max(output_bytes, 1)))
 
 
+def _wait(count: int) -> int:
+    mx.synchronize()
+    return count
+
+
 class Runs:
-    """A function that makes a given number of calls, timed by the host's clock.
+    """A function that makes calls, timed by the host's clock.
 
     Args:
-        run: Makes the calls. Its results are freed after the clock has stopped.
-        context: The context in which it runs.
-        begin: Called before the clock starts.
+        run: Makes the calls that ``prepare`` returned. Its results are freed after the clock has
+            stopped.
+        context: The context in which it is all done.
+        prepare: Called before the clock starts, with the number of calls; by default it returns
+            that number, when the device has ended.
         clock: Of the module time: also process_time, of all cores, or thread_time, which waiting
             for a device does not advance.
+        most: The largest number of calls in a sample.
+        overlap: Whether calls of a sample run at once, so that their number matters.
     """
-
-    most, overlap = 1 << 62, False
 
     def __init__(
         self,
-        run: Callable[[int], object],
+        run: Callable[[object], object],
         context: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
-        begin: Callable[[], object] = mx.synchronize,
+        prepare: Callable[[int], object] = _wait,
         clock: str = "perf_counter",
+        *,
+        most: int = 1 << 62,
+        overlap: bool = False,
     ) -> None:
-        self._run, self._context, self._begin = run, context, begin
+        self._run, self._context, self._prepare = run, context, prepare
         self._clock = clock
+        self.most, self.overlap = most, overlap
 
     def seconds(self, count: int) -> float:
         with self._context():
-            self._begin()
+            prepared = self._prepare(count)
             clock = getattr(time, self._clock)
             start = clock()
-            results = self._run(count)
+            results = self._run(prepared)
             seconds = clock() - start
         del results
         return seconds
@@ -219,7 +251,11 @@ def calibrate(timed: Timed, sample_seconds: float) -> int:
     """The number of calls in a sample."""
     count = 1
     timed.seconds(count)  # what is loaded or compiled first would make a sample too short
-    while (seconds := timed.seconds(count)) < sample_seconds and count < timed.most:
+    while count < timed.most:
+        # The shorter of two: of one that was disturbed all samples would be too short.
+        seconds = min(timed.seconds(count), timed.seconds(count))
+        if seconds >= sample_seconds:
+            break
         # The first guess is often far too low, so grow tenfold at most.
         growth = 1.2 * sample_seconds / seconds
         count = min(int(count * min(max(growth, 1.5), 10)) + 1, timed.most)

@@ -12,15 +12,14 @@ from . import CommandError, _output, _sides
 Rates = dict[str, dict[str, timing.Samples]]  # tokens per second by phase and side
 Ratios = dict[str, dict[str, timing.Ratio]]  # how many times as fast as stock, by side and phase
 
-_COLORS = {"stock": "0.7", "patched": "tab:blue", "projections": "tab:green"}
+_COLORS = {"stock": "0.7", "patched": "tab:blue", "projections": "tab:green", _sides.NULL: "0.8"}
 
 
 def over_stock(rates: Rates, side: str, reports: list[mlx_norms.Report]) -> dict[str, timing.Ratio]:
-    """How many times as fast as stock a side is, by phase, with a report of each."""
-    return {
-        phase: _sides.marked(by_side[side].over(by_side["stock"]), report)
-        for (phase, by_side), report in zip(rates.items(), reports, strict=True)
-    }
+    """How many times as fast as stock a side is, by phase, with a report of each, if any."""
+    found = {phase: by_side[side].over(by_side["stock"]) for phase, by_side in rates.items()}
+    marked = {phase: _sides.marked(found[phase], of) for phase, of in zip(found, reports)}
+    return found | marked
 
 
 def rate_table(rates: Rates, ratios: Ratios):
@@ -28,9 +27,9 @@ def rate_table(rates: Rates, ratios: Ratios):
 
     sides = list(rates["decode"])
     numbers = (*sides, *(f"{side} / stock" for side in ratios))
-    found = table("Tokens a second: median (quartiles)", ("",), numbers)
+    found = table("Tokens a second: median (interval)", ("",), numbers)
     for phase, by_side in rates.items():
-        said = [ratio[phase].text(3, quartiles=True) for ratio in ratios.values()]
+        said = [ratio[phase].text(3, interval=True) for ratio in ratios.values()]
         found.add_row(phase, *map(_spread, by_side.values()), *said)
     return found
 
@@ -72,10 +71,10 @@ def plot(path: str, model: str, rates: Rates, ratios: Ratios) -> None:
     figure.suptitle(f"{model} on the {mx.default_device().type.name}: tokens per second")
     for axes, (phase, by_side) in zip(figure.subplots(1, len(rates)), rates.items(), strict=True):
         medians = [samples.median for samples in by_side.values()]
-        quartiles = [samples.quartiles for samples in by_side.values()]
+        intervals = [samples.interval for samples in by_side.values()]
         whiskers = [
-            [median - lower for median, (lower, _) in zip(medians, quartiles, strict=True)],
-            [upper - median for median, (_, upper) in zip(medians, quartiles, strict=True)],
+            [median - lower for median, (lower, _) in zip(medians, intervals, strict=True)],
+            [upper - median for median, (_, upper) in zip(medians, intervals, strict=True)],
         ]
         colors = [_COLORS[side] for side in by_side]
         labels = [

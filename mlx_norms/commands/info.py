@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import platform
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -17,6 +18,11 @@ SUMMARY = "Show versions, the backend, and what runs natively here."
 
 _NATIVE = "native kernels"
 _COMPOSED = "composed of MLX's operations"
+_CPU, _NVIDIA = Path("/proc/cpuinfo"), Path("/proc/driver/nvidia/version")
+# csrc/cpu/isa.cpp asks the CPU for the same.
+_AVX2 = "avx2 f16c fma"
+_AVX512 = f"{_AVX2} avx512f avx512bw avx512dq avx512vl"
+_LEVELS = {"avx512bf16": f"{_AVX512} avx512_bf16", "avx512": _AVX512, "avx2": _AVX2, "baseline": ""}
 
 Facts = list[tuple[str, object]]  # a label, and what is printed by str
 
@@ -78,6 +84,8 @@ def facts() -> Facts:
         ("built against", f"mlx {_built.MLX_VERSION}, nanobind {_built.NANOBIND_VERSION}"),
         ("extension", _ext.__file__),
         ("extensions for", f"mlx {', '.join(_guard.extensions())}"),
+        ("kernels built", ", ".join(_built.BACKENDS)),
+        ("this machine has", _machine()),
         *_copies(),
         ("python", f"{platform.python_version()} ({sys.executable})"),
         ("platform", platform.platform()),
@@ -147,7 +155,24 @@ def _instruction_levels() -> str:
         level = _ext.cpu_isa()
     except ValueError as error:  # MLX_NORMS_CPU_ISA is not an instruction set of this machine
         return str(error)
-    return f"{level} (this machine can run {', '.join(_ext.cpu_isas())})"
+    return f"{level} (this build has {', '.join(_ext.cpu_isas())} for this machine)"
+
+
+def _machine() -> str:
+    """What kernels could run here, whatever was built and whichever MLX is installed."""
+    found = [f"a CPU with {', '.join(_known_to_the_cpu())}"]
+    if sys.platform == "darwin":
+        found += ["an Apple GPU"] * (platform.machine() == "arm64")
+    elif _NVIDIA.exists():
+        found.append("an NVIDIA GPU")
+    return ", ".join(found)
+
+
+def _known_to_the_cpu() -> list[str]:
+    """The instruction sets that kernels are written for, of those that Linux names for the CPU."""
+    flags = re.search(r"^flags\s*:(.*)$", _CPU.read_text() if _CPU.exists() else "", re.M)
+    has = set(flags[1].split()) if flags else set()
+    return [name for name, needs in _LEVELS.items() if has.issuperset(needs.split())]
 
 
 def _threads() -> int | str:

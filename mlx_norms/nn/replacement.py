@@ -61,7 +61,8 @@ class Replaced(dict):
         return "\n".join([self._counts(), *(f"{n:8}  {reason}" for reason, n in reasons.items())])
 
     def _counts(self) -> str:
-        return f"{len(self)} norms replaced, {len(self.left)} left as they are"
+        plural = "s" * (len(self) != 1)
+        return f"{len(self)} norm{plural} replaced, {len(self.left)} left as they are"
 
     def undo(self) -> None:
         """Put the original modules back, wherever the model holds their replacements now.

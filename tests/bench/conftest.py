@@ -1,33 +1,41 @@
-"""What tests of the bench command run on."""
+"""What tests of the benchmarks run on."""
+
+import csv
+import dataclasses
+import sys
 
 import mlx.core as mx
 import pytest
 
-from command import cli
-from harness import clocks, conditions, device_copy, ladder, measuring
-from mlx_norms._measure import timing
-from support.bench_case import CACHE
+from harness import conditions
+
+CACHE = 1 << 16
 
 
 @pytest.fixture
-def small_machine(request, monkeypatch):
-    """A machine of little cache, and short samples."""
+def small_machine(monkeypatch):
+    """A machine of little cache, with the CPU alone."""
     monkeypatch.setattr(conditions, "cache_bytes", lambda: CACHE)
-    monkeypatch.setattr(device_copy, "size", lambda: 1 << 18)
-    monkeypatch.setattr(device_copy, "measure", lambda size: timing.Samples((size / (1 << 28),)))
-    monkeypatch.setattr(measuring, "_copies", lambda moved: {})
-    monkeypatch.setattr(clocks.HostClock, "sample_seconds", 1e-3)
-    monkeypatch.setattr(measuring, "_PEAK_SIZE", {"cpu": 64, "cuda": 1024, "metal": 64})
     before = mx.default_device()
-    if "backend" not in request.fixturenames:
-        mx.set_default_device(mx.cpu)
+    mx.set_default_device(mx.cpu)
     yield
     mx.set_default_device(before)
 
 
 @pytest.fixture
-def rungs_anywhere(monkeypatch):
-    """Rungs run on the CPU: each is MLX's own."""
-    own = {"layer": lambda x, w, b: mx.fast.layer_norm(x, w, b, 1e-5), "sgemm": mx.matmul}
-    monkeypatch.setattr(ladder, "function", lambda config, rung: own[config.op])
-    monkeypatch.setattr(cli, "_device", lambda args: mx.cpu)
+def run(monkeypatch, capsys, tmp_path, small_machine):
+    """Runs a suite with short samples; its status, what it printed, and the lines of its file."""
+
+    def of(suite, *arguments, **changed):
+        file = tmp_path / "figures.csv"
+        file.unlink(missing_ok=True)
+        monkeypatch.setattr(sys, "argv", ["bench", "suite", *arguments, "--csv", str(file)])
+        changed = {"sample_seconds": 1e-6} | changed
+        status = dataclasses.replace(suite, **changed).main()
+        rows = []
+        if file.exists():
+            with file.open(newline="") as lines:
+                rows = list(csv.DictReader(lines))
+        return status, capsys.readouterr(), rows
+
+    return of

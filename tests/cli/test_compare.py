@@ -1,5 +1,6 @@
 """The compare command: its checks, its measurements, and real runs on tiny models."""
 
+import argparse
 import importlib
 import itertools
 import json
@@ -19,7 +20,7 @@ from mlx_norms.commands import _compare_tables, _sides, _tiny_models, compare
 from support.saved_models import save
 
 STOCK = mx.fast.rms_norm
-SMALL = ["--prompt", "8", "--tokens", "4", "--rounds", "1"]
+SMALL = ["--prompt", "8", "--tokens", "4"]
 
 
 def prompt_for(name, length=8):
@@ -215,7 +216,7 @@ def counted(**counts):
     return mlx_norms.Report(**counts, reasons={}, missed=(), is_patched=True)
 
 
-class TestNoise:
+class TestVerdict:
     def printed(self, capsys, monkeypatch, stock, patched):
         """The table of prefill and decode, of these tokens per second in each round."""
         rates = {"stock": timing.Samples(stock), "patched": timing.Samples(patched)}
@@ -226,31 +227,25 @@ class TestNoise:
         return " ".join(" ".join(lines).replace("│", "").split())
 
     def test_a_ratio_that_tells_nothing(self, monkeypatch, capsys):
-        """Its median is 1.5, and the medians differ by 1 %."""
-        stock, patched = (200.0, 100.0, 101.0), (100.0, 150.0, 102.0)
-        stock, patched = stock + (100.0, 300.0), patched + (150.0, 101.0)
-        output = self.printed(capsys, monkeypatch, stock, patched)
-        assert output.count("noise (0.500 to 1.500)") == 2
+        """Its median is 1.5, and four of 15 are below 1."""
+        patched = (50.0,) * 4 + (150.0,) * 7 + (200.0,) * 4
+        output = self.printed(capsys, monkeypatch, (100.0,) * 15, patched)
+        assert output.count("no difference seen (0.500 to 2.000)") == 2
         assert timing.PAIRING in output
+        none = "no difference seen (0.500 to 2.000)"
         assert self.verdict == (
-            "patched against stock: decode noise (0.500 to 1.500), prefill noise (0.500 to 1.500); "
-            "the logits agree."
+            f"patched against stock: decode {none}, prefill {none}; the logits agree."
         )
 
     def test_a_ratio_that_tells(self, monkeypatch, capsys):
-        stock, patched = (100.0, 101.0, 90.0, 90.0, 100.0), (150.0, 151.5, 180.0, 157.5, 150.0)
-        output = self.printed(capsys, monkeypatch, stock, patched)
-        assert "noise (" not in output
-        assert "1.500 (1.500 to 1.750)" in output
-        fast = "1.500 times as fast (1.500 to 1.750)"
+        patched = (50.0,) * 3 + (150.0,) * 8 + (200.0,) * 4
+        output = self.printed(capsys, monkeypatch, (100.0,) * 15, patched)
+        assert f"{timing.SAME} (" not in output
+        assert output.count("1.500 (1.500 to 2.000)") == 2
+        fast = "1.500 times as fast (1.500 to 2.000)"
         assert self.verdict == (
             f"patched against stock: decode {fast}, prefill {fast}; the logits agree."
         )
-
-    @pytest.mark.parametrize("rounds, said", [(1, "1 round"), (4, "4 rounds")])
-    def test_few_rounds_tell_nothing(self, rounds, said, monkeypatch, capsys):
-        self.printed(capsys, monkeypatch, (100.0,) * rounds, (80.0,) * rounds)
-        assert f"decode noise ({said}), prefill noise ({said}); " in self.verdict
 
     @pytest.mark.parametrize("calls", [[], ["mx.fast"]], ids=str)
     def test_sides_without_a_call_of_ours_are_the_same(self, calls, monkeypatch, capsys):
@@ -261,24 +256,24 @@ class TestNoise:
             return compare.Drift(0.0, 0.0, 0.0), [report, report]
 
         monkeypatch.setattr(compare, "measure_drift", measured)
-        output = self.printed(capsys, monkeypatch, (100.0,) * 5, (150.0,) * 5)
+        output = self.printed(capsys, monkeypatch, (100.0,) * 15, (150.0,) * 15)
+        none = "no difference seen (no norm was ours)"
         assert self.verdict == (
-            "patched against stock: decode noise (the same, as no norm was ours), prefill noise "
-            "(the same, as no norm was ours); the logits agree."
+            f"patched against stock: decode {none}, prefill {none}; the logits agree."
         )
-        assert output.count("noise (1.500 to 1.500)") == 2
+        assert output.count("no difference seen (1.500 to 1.500)") == 2
 
     def test_one_phase_may_be_the_same(self):
         reports = [counted(calls=3, passed_on=n) for n in (2, 3)]
-        pair = {"stock": timing.Samples((2.0,) * 5), "patched": timing.Samples((1.0,) * 5)}
+        pair = {"stock": timing.Samples((2.0,) * 15), "patched": timing.Samples((1.0,) * 15)}
         rates = {"prefill": pair, "decode": pair}
         found = _compare_tables.over_stock(rates, "patched", reports)
-        assert [found[phase].is_noise for phase in rates] == [False, True]
+        assert [found[phase].differs for phase in rates] == [True, False]
 
     @pytest.mark.parametrize("name", ["projections", "products"])
     def test_products_are_calls_of_ours(self, name):
         report = counted(calls=2, passed_on=2, **{name: 1})
-        assert not _sides.marked(timing.Ratio((2.0,) * 5, 2.0), report).is_noise
+        assert _sides.marked(timing.Ratio((2.0,) * 15, 2.0), report).differs
 
 
 class TestProjections:
@@ -326,13 +321,17 @@ class TestProjections:
         assert compare._ulp_of_product(mx.zeros((1, 1, 8)), False) == eps
         assert compare._ulp_of_product(mx.zeros((1, 2, 8), mx.float16), True) == 2.0**-10
 
-    def test_a_wrong_norm_is_noticed(self, larger_eps, capsys):
+    @pytest.fixture
+    def gpu(self, monkeypatch):
+        """The CPU, asked for as if it were a GPU."""
+        monkeypatch.setattr(_sides, "chosen", lambda args: ("stock", "patched", "projections"))
+
+    def test_a_wrong_norm_is_noticed(self, gpu, larger_eps, capsys):
         assert main(["compare", "tiny:llama", *SMALL, "--projections"]) == 1
         assert "the logits DISAGREE" in capsys.readouterr().out.splitlines()[0]
 
-    @pytest.fixture
-    def wrong_projections(self, monkeypatch):
-        """Of the sides, only projections differ from stock by more than rounding."""
+    def test_they_are_part_of_the_verdict(self, gpu, monkeypatch, capsys):
+        """Where they alone differ from stock by more than rounding."""
         measure = compare.measure_drift
 
         def drift(model, prompt, tokens, side):
@@ -341,41 +340,29 @@ class TestProjections:
             return wrong if side == "projections" else found, reports
 
         monkeypatch.setattr(compare, "measure_drift", drift)
-
-    def test_they_are_left_out_of_the_verdict_on_the_cpu(self, wrong_projections, capsys):
-        assert main(["compare", "tiny:llama", *SMALL, "--projections"]) == 0
-        verdict, *lines = capsys.readouterr().out.splitlines()
-        assert verdict.startswith("patched against stock: ")
-        output = " ".join(" ".join(lines).split())
-        assert "projections against stock" not in output
-        assert "patched does, and is left out of the verdict." in output
-        assert "Stock and patched agree." in output and "Stock and projections" not in output
-        assert main(["compare", "tiny:llama", *SMALL, "--projections", "--json"]) == 0
-        (text,) = (found := json.loads(capsys.readouterr().out)["verdict"])["text"]
-        assert found["agrees"] is True and text.startswith("patched against stock")
-
-    def test_they_are_part_of_it_elsewhere(self, wrong_projections, monkeypatch, capsys):
-        monkeypatch.setattr(_sides, "judged", lambda sides: [s for s in sides if s != "stock"])
         assert main(["compare", "tiny:llama", *SMALL, "--projections"]) == 1
         first, second, *lines = capsys.readouterr().out.splitlines()
         assert first.startswith("patched against") and first.endswith("logits agree.")
         assert second.startswith("projections against") and second.endswith("logits DISAGREE.")
-        assert "left out of the verdict" not in " ".join(lines)
 
-    @pytest.mark.parametrize("device, judged", [("cpu", 1), ("gpu", 2)])
-    def test_where_they_are_judged(self, device, judged, monkeypatch):
+    @pytest.mark.parametrize("device", ["cpu", "gpu"])
+    def test_where_they_are_measured(self, device, monkeypatch):
         monkeypatch.setattr(mx, "default_device", lambda: getattr(mx, device))
-        sides = ("stock", "patched", "projections")
-        assert _sides.judged(sides) == list(sides[1 : 1 + judged])
-        assert (_sides.note(sides) is None) == (device == "gpu")
-        assert _sides.note(sides[:2]) is None
+        args = argparse.Namespace(projections=True, null=False)
+        third = ("projections",) if device == "gpu" else ()
+        assert _sides.chosen(args) == ("stock", "patched", *third)
+        assert _sides.note(args) == (None if third else _sides.NOTE)
 
-    def test_it_is_said_and_drawn(self, tmp_path, capsys):
+    def test_on_the_cpu_they_are_a_sentence(self, capsys):
+        assert main(["compare", "tiny:llama", *SMALL, "--projections"]) == 0
+        output = " ".join(capsys.readouterr().out.split())
+        assert output.count("rojections") == 1 and _sides.NOTE in output
+
+    def test_it_is_said_and_drawn(self, gpu, tmp_path, capsys):
         file = tmp_path / "speeds.png"
         assert main(["compare", "tiny:llama", *SMALL, "--projections", "--plot", str(file)]) == 0
         lines = capsys.readouterr().out.splitlines()
         output = " ".join(" ".join(lines).replace("│", "").split())
-        assert "Projections do nothing on the CPU: " in output
         assert "with the products that take them 0 0" in output
         assert "mx.fast's norms and the products that take them moved by an ulp" in output
         assert file.read_bytes().startswith(b"\x89PNG")
@@ -383,6 +370,25 @@ class TestProjections:
     def test_nothing_is_said_of_them_otherwise(self, capsys):
         assert main(["compare", "tiny:llama", *SMALL]) == 0
         assert "rojections" not in capsys.readouterr().out
+
+
+class TestNull:
+    def test_it_is_stock_twice(self, monkeypatch, capsys):
+        sides = []
+        context = _sides.context
+        monkeypatch.setattr(_sides, "context", lambda side: sides.append(side) or context(side))
+        assert main(["compare", "tiny:llama", *SMALL, "--null"]) == 0
+        assert {*sides} == {"stock", "stock again"}
+        output = " ".join(capsys.readouterr().out.split())
+        assert output.startswith("stock again against stock: decode ")
+        assert "with mx.fast's norms (stock), twice." in output
+        assert "prefill 0.00e+00, decode 0.00e+00" in output
+        assert "no norm was ours" not in output and "Calls of mx.fast" not in output
+
+    def test_it_is_no_other_side(self, capsys):
+        with pytest.raises(SystemExit):
+            main(["compare", "tiny:llama", "--null", "--projections"])
+        assert "not allowed with argument" in capsys.readouterr().err
 
 
 class TestJson:
@@ -394,17 +400,17 @@ class TestJson:
         return json.loads(output.out), status
 
     def test_it_has_all_figures(self, capsys):
-        found, status = self.document(capsys, "--projections")
+        found, status = self.document(capsys)
         assert status == 0
         assert found["command"] == "compare" and found["model"] == "tiny:qwen3"
         assert found["verdict"]["agrees"] is True and len(found["verdict"]["text"]) == 1
-        assert list(found["sides"]) == ["stock", "patched", "projections"]
+        assert list(found["sides"]) == ["stock", "patched"]
         for of_side in found["sides"].values():
             for phase in ("prefill", "decode"):
                 assert of_side["tokens_a_second"][phase]["median"] > 0
         patched = found["sides"]["patched"]
         assert patched["norms"]["decode"]["fused"] == 6
-        assert patched["over_stock"]["decode"]["noise"] is True  # of one round
+        assert patched["over_stock"]["decode"]["rounds"] == 15
         assert 0 < patched["largest_difference"]["prefill"] <= patched["explained_by_rounding"]
         assert patched["first_other_token"] is None
 
@@ -583,7 +589,7 @@ class TestErrors:
         [
             (["--prompt", "0"], "argument --prompt: must be at least 1, got 0"),
             (["--tokens", "1"], "argument --tokens: must be at least 2, got 1"),
-            (["--rounds", "0"], "argument --rounds: must be at least 1, got 0"),
+            (["--rounds", "14"], "argument --rounds: must be at least 15, got 14"),
             (["--rounds", "many"], "argument --rounds: invalid int value: 'many'"),
         ],
     )

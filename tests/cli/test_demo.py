@@ -7,7 +7,6 @@ tests fail rather than skip, since then nothing has been shown.
 import importlib.util
 import json
 import math
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +20,7 @@ import mlx_norms
 from mlx_norms import nn
 from mlx_norms.__main__ import main
 from mlx_norms._measure import timing
-from mlx_norms.commands import _minilm, demo
+from mlx_norms.commands import _minilm, compare, demo
 
 
 @pytest.fixture(scope="module")
@@ -160,62 +159,49 @@ class TestRun:
         )
         assert result.returncode == 0, result.stdout + result.stderr
         assert result.stderr == ""
-        for text in ("replaced 13", "Cosine similarity", "Time on the", "Both ways agree."):
+        for text in ("replaced 13", "Cosine similarity", "A qwen3 of 8 layers", "Both ways agree."):
             assert text in " ".join(result.stdout.split()), text
 
-    def test_a_wrong_norm_is_noticed(self, monkeypatch, capsys):
+    @pytest.fixture
+    def rates(self, monkeypatch):
+        """No measurement: patched decodes at twice the speed of stock."""
+        sides = {"stock": timing.Samples((1.0,) * 15), "patched": timing.Samples((2.0,) * 15)}
+        monkeypatch.setattr(
+            compare, "measure_rates", lambda *given: {"prefill": sides, "decode": sides}
+        )
+
+    def test_a_wrong_norm_is_noticed(self, rates, monkeypatch, capsys):
         def wrong(x, weight, bias, eps, dtype=None):
             return mx.fast.layer_norm(x, weight, bias, 0.1)
 
-        def no_time(calls, **kwargs):
-            return {name: timing.Samples((1.0,)) for name in calls}
-
         monkeypatch.setattr(mlx_norms, "layer_norm", wrong)
-        monkeypatch.setattr(timing, "measure", no_time)
         assert main(["demo"]) == 1
         assert "The two ways DISAGREE." in capsys.readouterr().out
 
-    def test_json(self, monkeypatch, capsys):
-        samples = timing.Samples((1.0, 2.0, 4.0))
-        monkeypatch.setattr(timing, "measure", lambda calls, **_: dict.fromkeys(calls, samples))
+    def test_json(self, rates, capsys):
         assert main(["demo", "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
         assert found["verdict"] == {"agrees": True}
         assert found["nearest"]["mlx_nn"] == [2, 1, 4, 3, 6, 5, 8, 7, 10, 9]
         assert len(found["cosine_similarity"]) == len(found["sentences"]) == 10
-        assert found["seconds"]["mlx_norms"]["all_sentences"]["median"] == 2
-        assert found["seconds"]["mlx_nn"]["share"] == {
-            "median": 1,
-            "lower": 1,
-            "upper": 1,
-            "rounds": 3,
-        }
+        assert found["tokens_a_second"]["decode"]["patched"]["median"] == 2
+        assert found["over_stock"]["decode"]["median"] == 2
+        assert found["over_stock"]["decode"]["differs"] is True
         assert found["smallest_cosine"] >= found["least_cosine"]
         assert found["replaced_norms"] == 13
 
-    def test_one_share(self, monkeypatch, capsys):
-        """It is that of each round, the same in the table and in JSON, and its sentence is once."""
-        times = {
-            "mlx.nn": (10.0, 20.0, 40.0, 50.0, 100.0),
-            "mlx_norms": (10.0,) * 5,
-            "mlx.nn norms": (5.0, 4.0, 4.0, 20.0, 30.0),
-            "mlx_norms norms": (1.0,) * 5,
-        }
-        samples = {name: timing.Samples(of) for name, of in times.items()}
-        monkeypatch.setattr(timing, "measure", lambda calls, **_: samples)
-        shares = {"mlx.nn": (0.3, 0.2, 0.4), "mlx_norms": (0.1, 0.1, 0.1)}
+    def test_the_speed_is_that_of_decoding(self, rates, capsys):
         assert main(["demo"]) == 0
-        output = " ".join(capsys.readouterr().out.replace("│", "").split())
-        assert output.count(demo.SHARE) == output.count("Share") == 1
-        for name, (median, lower, upper) in shares.items():
-            found = demo.share(samples, name)
-            assert (found.median, *found.quartiles) == (median, lower, upper)
-        assert re.search(r"mlx\.nn .* 30\.00% \(20\.00% to", output)
+        output = " ".join(capsys.readouterr().out.split())
+        assert "patched against stock: decode 2.000 times as fast (2.000 to 2.000)" in output
+
+    def test_without_mlx_lm(self, monkeypatch, capsys):
+        """Which there is none of for Python 3.10: agreement is shown all the same."""
+        monkeypatch.setitem(sys.modules, "mlx_lm", None)
+        assert main(["demo"]) == 0
+        assert "Both ways agree.\nSpeed: not measured, as mlx-lm" in capsys.readouterr().out
         assert main(["demo", "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)["seconds"]
-        for name, (median, lower, upper) in shares.items():
-            share = {"median": median, "lower": lower, "upper": upper, "rounds": 5}
-            assert found[name.replace(".", "_")]["share"] == share
+        assert json.loads(capsys.readouterr().out)["tokens_a_second"] is None
 
     @pytest.mark.parametrize("package", ["rich", "tokenizers"])
     def test_without_the_extra(self, package):

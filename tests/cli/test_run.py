@@ -72,7 +72,7 @@ class TestModels:
     def test_generate(self, model):
         arguments = ["--model", model, "--prompt", "w3 w4 w5", "--max-tokens", "8"]
         texts, reports = [], []
-        for ran in both("-m", "mlx_lm.generate", *arguments):
+        for ran in both("-m", "mlx_lm", "generate", *arguments):
             assert ran.returncode == 0, ran.stderr
             texts.append(ran.stdout.split("==========")[1].split())
             reports.append(REPORT.search(ran.stderr))

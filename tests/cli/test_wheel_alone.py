@@ -17,7 +17,7 @@ COMMANDS = {
     "info": [],
     "clear-cache": [],
     "run": ["program.py"],
-    "compare": ["tiny:llama", "--prompt", "4", "--tokens", "2", "--rounds", "1"],
+    "compare": ["tiny:qwen3", "--prompt", "4", "--tokens", "2"],
     "demo": [],
     "selftest": [],
 }

@@ -47,10 +47,10 @@ def test_products_of_more_rows_are_one_launch(launches):
 @pytest.mark.slow
 def test_script(tmp_path):
     file = tmp_path / "mac.csv"
-    command = [sys.executable, "bench", "mac", "--device", "cpu", "--rounds", "1", "--csv", file]
+    command = [sys.executable, "bench", "mac", "--device", "cpu", "--csv", file]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     with file.open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     assert {row["how"] for row in rows} == {"many", "one", "first", "checked"}
     assert all(float(row["us"]) > 0 for row in rows)
-    assert [row["provider"] for row in rows] == ["ours", "stock"] * (len(rows) // 2)
+    assert [row["side"] for row in rows] == ["ours", "stock"] * (len(rows) // 2)

@@ -104,4 +104,4 @@ def test_table_is_written(monkeypatch, tmp_path):
     assert len(lines) == len(formats) * len(exactness.MEASURES)
     for line in lines:
         cells = [cell.strip() for cell in line.split("|")[3:-1]]
-        assert cells == ["0.5 (0.375 to 0.625)", "0.25 (0.188 to 0.312)", "0.5 (0.5 to 0.5)"]
+        assert cells == ["0.5 (0.25 to 0.75)", "0.25 (0.125 to 0.375)", "0.5 (0.5 to 0.5)"]

@@ -9,6 +9,8 @@ import pytest
 import group_norm
 import length_plot
 import pages
+from harness import images
+from pages import group_norms
 
 PARTS = [part for parts in pages.parts().values() for part in parts]
 for_parts = pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
@@ -65,13 +67,14 @@ def test_cells_on_the_cpu():
 @pytest.mark.slow
 def test_group_norms_are_measured_and_shown(monkeypatch, tmp_path):
     file = tmp_path / "figures.csv"
-    command = "--device cpu --rounds 1 --ops group,batch_inference --shapes 1x3x64 --csv"
-    main(group_norm, monkeypatch, *command.split(), str(file))
-    (text,) = made("group_norms", results=(file.with_suffix(""),))
+    command = f"bench group_norm --device cpu --only 1x3x64 --csv {file}"
+    monkeypatch.setattr(sys, "argv", command.split())
+    assert group_norm.SUITE.main() == 0
+    part = dataclasses.replace(group_norms.PARTS[0], results=(file.with_suffix(""),))
+    text = part.made()
     lines = [line for line in text.splitlines() if "1×3×64" in line]
     assert [line.split(" | ")[0] for line in lines] == [
-        "| `group_norm`",
-        "| `batch_norm`, inference",
+        f"| {group_norms.NAMES[op]}" for op in images.OPS
     ]
     ratios = [cell for line in lines for cell in line.split(" | ")[4:6]]
     assert all(re.fullmatch(r"\d+\.\d\d", ratio) for ratio in ratios), ratios

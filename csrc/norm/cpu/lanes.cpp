@@ -249,57 +249,42 @@ void normalize_rows(const LaneNormJob& job) {
   });
 }
 
-// What gradients are computed from, at a vector of some rows.
-template <typename T, typename G, Activation kActivation>
+// What turns x into n, and the cotangent into g, at a vector of some rows.
+template <Activation kActivation, bool kByRow>
 struct Differentiated {
-  const T* x;
-  const G* cotangent;
-  int64_t x_stride, g_stride;
   Normalized<true> normalized;
   Floats weight, bias;
 
   Differentiated(const LaneVJPJob& job, int64_t c, int64_t row)
-      : x(row_of<T>(job.x, row) + c),
-        cotangent(row_of<G>(job.cotangent, row) + c),
-        x_stride(job.x.row_stride),
-        g_stride(job.cotangent.row_stride),
-        normalized(job.by, c),
-        weight(job.by_row ? splat(job.weight[row]) : load(job.weight + c)),
+      : normalized(job.by, c),
+        weight(kByRow ? splat(job.weight[row]) : load(job.weight + c)),
         bias(kActivation == Activation::None ? Floats{} : load(job.bias + c)) {}
 
-  template <typename Count>
-  void prefetch(Count n) const {
-    prefetch_rows(x, x_stride, n);
-    prefetch_rows(cotangent, g_stride, n);
-  }
-
-  // Calls f(n, g) for row i.
-  template <typename Extent, typename F>
-  [[gnu::always_inline]] void at(int64_t i, Extent extent, F f) const {
-    Floats n = normalized(load(x + i * x_stride, extent));
-    Floats g = load(cotangent + i * g_stride, extent);
+  Floats sloped(Floats g, Floats n) const {
     if constexpr (kActivation != Activation::None) {
       g = g * slope<kActivation>(n * weight + bias);
     }
-    f(n, g);
+    return g;
   }
 };
 
 template <typename T, typename G, Activation kActivation, bool kByRow>
 void sums_of(const LaneVJPJob& job) {
   constexpr int kRows = kByRow ? 1 : kSummedRows;
+  auto x_stride = job.x.row_stride, g_stride = job.cotangent.row_stride;
   for_row_blocks<kRows>(job.rows, [&](int64_t row, auto n) {
+    auto* xs = row_of<T>(job.x, row);
+    auto* gs = row_of<G>(job.cotangent, row);
     bool first = job.before + row == 0;
     for_vectors(job.lanes, [&](int64_t c, auto extent) {
-      Differentiated<T, G, kActivation> of(job, c, row);
-      of.prefetch(n);
-      auto sum = sum_of<2>(n, [&](int64_t i) {
-        Term<2> term;
-        of.at(i, extent, [&](Floats normalized, Floats g) {
-          g = kByRow ? g * of.weight : g;
-          term = {g, g * normalized};
-        });
-        return term;
+      Differentiated<kActivation, kByRow> of(job, c, row);
+      prefetch_rows(xs + c, x_stride, n);
+      prefetch_rows(gs + c, g_stride, n);
+      auto sum = sum_of<2>(n, [&](int64_t i) -> Term<2> {
+        Floats normalized = of.normalized(load(xs + i * x_stride + c, extent));
+        Floats g = of.sloped(load(gs + i * g_stride + c, extent), normalized);
+        g = kByRow ? g * of.weight : g;
+        return {g, g * normalized};
       });
       add(job.bias_sums, c, sum.v[0], first);
       add(job.weight_sums, c, sum.v[1], first);
@@ -309,22 +294,26 @@ void sums_of(const LaneVJPJob& job) {
 
 template <typename T, Activation kActivation>
 void input_gradient(const LaneVJPJob& job) {
+  auto x_stride = job.x.row_stride, g_stride = job.cotangent.row_stride;
   for_row_blocks<4>(job.rows, [&](int64_t row, auto n) {
+    auto* xs = row_of<T>(job.x, row);
+    auto* gs = row_of<T>(job.cotangent, row);
     auto* to = static_cast<T*>(job.input.data) + row * job.input_stride;
     for_vectors(job.lanes, [&](int64_t c, auto extent) {
-      Differentiated<T, T, kActivation> of(job, c, row);
+      Differentiated<kActivation, false> of(job, c, row);
       Floats mean_wgn = job.mean_wgn ? load(job.mean_wgn + c) : Floats{};
       Floats mean_wg = job.mean_wgn ? load(job.mean_wg + c) : Floats{};
-      of.prefetch(n);
+      prefetch_rows(xs + c, x_stride, n);
+      prefetch_rows(gs + c, g_stride, n);
       for (int i = 0; i < n; ++i) {
-        of.at(i, extent, [&](Floats normalized, Floats g) {
-          Floats d = g * of.weight;
-          if (job.mean_wgn) {
-            d = d - mean_wg - normalized * mean_wgn;
-          }
-          d = d * of.normalized.rstd;
-          store(to + i * job.input_stride + c, d, extent);
-        });
+        Floats normalized = of.normalized(load(xs + i * x_stride + c, extent));
+        Floats d = of.sloped(load(gs + i * g_stride + c, extent), normalized);
+        d = d * of.weight;
+        if (job.mean_wgn) {
+          d = d - mean_wg - normalized * mean_wgn;
+        }
+        d = d * of.normalized.rstd;
+        store(to + i * job.input_stride + c, d, extent);
       }
     });
   });

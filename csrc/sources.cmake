@@ -118,14 +118,12 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/rope/eval_cpu.cpp)
 # Compiled once per instruction set.
 set(MLX_NORMS_CPU_KERNELS
-    csrc/group_norm/cpu_kernels.cpp
-    csrc/norm/channels/cpu_norm.cpp
-    csrc/norm/channels/cpu_vjp.cpp
     csrc/norm/cpu/any_rows.cpp
     csrc/norm/cpu/any_vjp.cpp
     csrc/norm/cpu/fast_rows.cpp
     csrc/norm/cpu/fast_vjp.cpp
     csrc/norm/cpu/kernels.cpp
+    csrc/norm/cpu/lanes.cpp
     csrc/rope/cpu_kernels.cpp)
 set(MLX_NORMS_METAL_SOURCES
     csrc/gpu/metal/backend.cpp

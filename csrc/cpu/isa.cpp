@@ -13,16 +13,12 @@ namespace mlx_norms::cpu {
 
 // The ops' tables of kernels, of which each instruction set has one.
 struct Kernels;
-struct GroupKernels;
 struct RopeKernels;
 
-#define MLX_NORMS_TABLES(isa)              \
-  extern const Kernels kernels_##isa;      \
-  namespace group_norm {                   \
-  extern const GroupKernels kernels_##isa; \
-  }                                        \
-  namespace rope {                         \
-  extern const RopeKernels kernels_##isa;  \
+#define MLX_NORMS_TABLES(isa)             \
+  extern const Kernels kernels_##isa;     \
+  namespace rope {                        \
+  extern const RopeKernels kernels_##isa; \
   }
 
 MLX_NORMS_TABLES(baseline)
@@ -35,13 +31,12 @@ namespace {
 struct Isa {
   std::string name;
   const Kernels* norm;
-  const GroupKernels* group_norm;
   const RopeKernels* rope;
 };
 
-#define MLX_NORMS_ISA(isa)                                                 \
-  Isa {                                                                    \
-    #isa, &kernels_##isa, &group_norm::kernels_##isa, &rope::kernels_##isa \
+#define MLX_NORMS_ISA(isa)                     \
+  Isa {                                        \
+    #isa, &kernels_##isa, &rope::kernels_##isa \
   }
 
 #if defined(__x86_64__)
@@ -122,10 +117,6 @@ const std::string& isa() {
 
 const Kernels& kernels() {
   return *chosen().norm;
-}
-
-const GroupKernels& group_kernels() {
-  return *chosen().group_norm;
 }
 
 const RopeKernels& rope_kernels() {

@@ -14,8 +14,8 @@
 
 namespace mlx_norms::cpu {
 
-// The rows of a sample's vectors: see GroupNormalizeJob and
-// GroupVJPJob.
+// The rows of a sample's vectors: see LaneNormJob and
+// LaneVJPJob.
 enum ChannelRow { kMeans, kRstd, kOffset, kMeanWgn, kMeanWg };
 inline constexpr int kForwardRows = kMeanWgn, kVJPRows = kMeanWg + 1;
 
@@ -92,13 +92,6 @@ inline double* as_doubles(float* partials) {
 }
 inline const double* as_doubles(const float* partials) {
   return reinterpret_cast<const double*>(partials);
-}
-
-// What stands for an absent bias: minus zeros, which change nothing.
-inline std::vector<float> absent_bias(
-    const Parameter& bias,
-    const GroupGeometry& of) {
-  return std::vector<float>(bias.n_rows ? 0 : of.pitch, -0.0f);
 }
 
 } // namespace mlx_norms::cpu

@@ -14,8 +14,8 @@
 
 #include "csrc/cpu/row_blocks.h"
 #include "csrc/cpu/row_runs.h"
-#include "csrc/group_norm/cpu_kernels.h"
 #include "csrc/group_norm/cpu_statistics.h"
+#include "csrc/norm/cpu_lanes.h"
 #include "csrc/norm/cpu_parameters.h"
 
 namespace mlx_norms::cpu {
@@ -189,25 +189,6 @@ class LanePlaces {
   int64_t count_;
   std::array<int64_t, GroupLanes::kMaxLanes> starts_;
 };
-
-// rstd and shift of each lane, and the variance, given the squares of so many
-// elements or, for one, itself.
-inline void set_factors(
-    int64_t elements,
-    float eps,
-    const FloatRow& rest,
-    FloatRow& variance,
-    FloatRow& rstd,
-    FloatRow& shift) {
-  group_kernels().lane_factors(
-      {static_cast<int64_t>(rest.size()),
-       static_cast<float>(elements),
-       eps,
-       rest.data(),
-       variance.data(),
-       rstd.data(),
-       shift.data()});
-}
 
 // The rows of an array in float32, one after another: in place, or copied.
 class DenseRows {

@@ -8,7 +8,6 @@
 #include <limits>
 #include <vector>
 
-#include "csrc/group_norm/cpu_kernels.h"
 #include "csrc/norm/cpu_parameters.h"
 
 namespace mlx_norms::cpu {
@@ -27,7 +26,7 @@ float variance_of(double squares, const GroupGeometry& of) {
 struct LaneStatistics {
   int64_t lanes;
   int64_t rows;
-  float* of; // three rows of `pitch`, as of GroupStatisticsJob
+  float* of; // three rows of `pitch`, as of LaneStatisticsJob
   int64_t pitch;
 
   // Calls f(group, mean, squares) for each lane of `groups` groups, in turn.
@@ -107,7 +106,7 @@ void add_along_channels(
   auto pitch = padded(width);
   std::vector<float> lanes(6 * pitch);
   auto add = [&](const RowsIn& from, const auto& to, int64_t before) {
-    group_kernels().statistics(
+    kernels().lane_statistics(
         {to.lanes,
          to.rows,
          before,

@@ -4,7 +4,6 @@
 // does not depend on the number of threads, and for the results.
 
 #include "csrc/group_norm/cpu_channels.h"
-#include "csrc/group_norm/cpu_kernels.h"
 #include "csrc/group_norm/cpu_lanes.h"
 #include "csrc/group_norm/cpu_rows.h"
 #include "csrc/group_norm/cpu_samples.h"
@@ -35,10 +34,9 @@ class Normalizer {
         spec_(spec),
         arrays_(arrays),
         weight_(weight_or_ones(arrays.weight, of.channels)),
-        bias_(arrays.bias),
+        bias_(bias_or_zeros(arrays.bias, of.channels)),
         mean_(arrays.mean),
-        variance_(arrays.variance),
-        no_bias_(absent_bias(arrays.bias, of)) {}
+        variance_(arrays.variance) {}
 
   void run(const Samples& samples) const {
     ChannelRows vectors(of, samples.count, kForwardRows);
@@ -69,7 +67,7 @@ class Normalizer {
         auto* to = as_doubles(partials);
         return add_along_channels(of, rows[0], count, row - begin, to);
       }
-      group_kernels().statistics(
+      kernels().lane_statistics(
           {of.channels,
            count,
            row - begin,
@@ -110,19 +108,16 @@ class Normalizer {
       const RowsIn& x,
       const RowsOut& to,
       const float* vectors) const {
-    auto* bias = bias_.data() ? bias_.data() : no_bias_.data();
     for_channels(of, vectors, kForwardRows, [&](const ChannelVectors& some) {
-      group_kernels().normalize(
+      kernels().lane_norm(
           {some.count,
            count,
            from(x, some.first),
            from(to, some.first),
            of.channels,
-           some.row(kMeans),
-           some.row(kRstd),
-           some.row(kOffset),
+           {some.row(kMeans), some.row(kRstd), some.row(kOffset)},
            weight_.data() + some.first,
-           bias + some.first,
+           bias_.data() + some.first,
            spec_.activation});
     });
   }
@@ -131,7 +126,6 @@ class Normalizer {
   const GroupNormSpec& spec_;
   const NormArrays& arrays_;
   FloatParameter weight_, bias_, mean_, variance_;
-  std::vector<float> no_bias_;
 };
 
 // Tile by tile, in which x becomes y.
@@ -148,8 +142,7 @@ void normalize_in_lanes(
   auto channels = lanes.of_group * lanes.lanes;
   lanes.batches().for_each([&](int, int64_t batch, int64_t end) {
     FloatRow copy, result, tile(channels * of.positions);
-    FloatRow mean(lanes.lanes), rest(mean), variance(mean), rstd(mean),
-        shift(mean);
+    LaneStatistics stats(lanes.lanes);
     for (; batch < end; ++batch) {
       auto sample = batch * lanes.of_batch, last = lanes.end_of(batch);
       auto* from = x.from(sample * of.positions, last * of.positions, copy);
@@ -157,29 +150,23 @@ void normalize_in_lanes(
       lanes.for_tiles(last - sample, [&](int64_t first, int64_t count) {
         LanePlaces places(lanes, first, count, of.positions, of_sample);
         places.to_tile(from, tile);
-        group_kernels().statistics(
-            {lanes.lanes,
-             lanes.elements,
-             0,
-             {tile.data(), Float::f32, lanes.lanes},
-             mean.data(),
-             rest.data(),
-             variance.data()});
-        set_factors(lanes.elements, spec.eps, rest, variance, rstd, shift);
+        RowsIn rows{tile.data(), Float::f32, lanes.lanes};
+        stats.measure(
+            stats.job_for(
+                rows, lanes.lanes, lanes.elements, /* center= */ true),
+            {spec.eps});
         auto to_group = sample * of.groups + first;
-        std::copy_n(mean.data(), count, statistics[0] + to_group);
-        std::copy_n(rest.data(), count, statistics[1] + to_group);
-        std::copy_n(variance.data(), count, statistics[2] + to_group);
+        std::copy_n(stats.mean, count, statistics[0] + to_group);
+        std::copy_n(stats.rest, count, statistics[1] + to_group);
+        std::copy_n(stats.variance, count, statistics[2] + to_group);
         for (int64_t i = 0; i < channels; i += lanes.lanes) {
-          group_kernels().normalize(
+          kernels().lane_norm(
               {lanes.lanes,
                of.positions,
                {tile.data() + i, Float::f32, channels},
                {tile.data() + i},
                channels,
-               mean.data(),
-               rstd.data(),
-               shift.data(),
+               stats.scale(),
                weight.at(first) + i,
                bias.at(first) + i,
                spec.activation});

@@ -5,7 +5,6 @@
 
 #include "csrc/common/derivatives.h"
 #include "csrc/group_norm/cpu_channels.h"
-#include "csrc/group_norm/cpu_kernels.h"
 #include "csrc/group_norm/cpu_lanes.h"
 #include "csrc/group_norm/cpu_rows.h"
 #include "csrc/group_norm/cpu_samples.h"
@@ -37,8 +36,7 @@ class Differentiator {
         arrays_(arrays),
         takes_means_(vjp.takes_means()),
         weight_(weight_or_ones(arrays.weight, of.channels)),
-        bias_(arrays.bias),
-        no_bias_(absent_bias(arrays.bias, of)) {}
+        bias_(bias_or_zeros(arrays.bias, of.channels)) {}
 
   void run(const Samples& samples) const {
     ChannelRows vectors(of, samples.count, kVJPRows);
@@ -82,9 +80,9 @@ class Differentiator {
       }
       auto job = job_of(given, count, {0, of.channels, vectors, of.pitch});
       job.before = row - begin;
-      job.bias_sums = of.row(partials, 0);
-      job.weight_sums = of.row(partials, 1);
-      group_kernels().vjp_sums(job);
+      job.bias_sums = {of.row(partials, 0)};
+      job.weight_sums = {of.row(partials, 1)};
+      kernels().lane_sums(job);
     };
     rows.for_each(begin, end, rows.scratch(), add);
   }
@@ -105,11 +103,11 @@ class Differentiator {
     for_channels(of, vectors, kForwardRows, [&](const ChannelVectors& some) {
       Scratch own(some.count, 2);
       auto job = job_of(given, count, some);
-      job.bias_sums = own.data();
-      job.weight_sums = own.data() + padded(some.count);
-      group_kernels().vjp_sums(job);
+      job.bias_sums = {own.data()};
+      job.weight_sums = {own.data() + padded(some.count)};
+      kernels().lane_sums(job);
       for (int i = 0; i < 2; ++i) {
-        auto* sum = i == 0 ? job.bias_sums : job.weight_sums;
+        auto* sum = i == 0 ? job.bias_sums.sum : job.weight_sums.sum;
         if (takes_means_) {
           auto* to = groups + i * of.groups;
           add_weighted(of, sum, job.weight, some.first, some.count, to);
@@ -175,26 +173,23 @@ class Differentiator {
         job.mean_wgn = some.row(kMeanWgn);
         job.mean_wg = some.row(kMeanWg);
       }
-      group_kernels().vjp_input(job);
+      kernels().lane_gradients(job);
     });
   }
 
   // What both kernels are given.
-  GroupVJPJob job_of(
+  LaneVJPJob job_of(
       const std::vector<RowsIn>& given,
       int64_t count,
       const ChannelVectors& some) const {
-    auto* bias = bias_.data() ? bias_.data() : no_bias_.data();
-    GroupVJPJob job{};
-    job.channels = some.count;
+    LaneVJPJob job{};
+    job.lanes = some.count;
     job.rows = count;
     job.x = from(given[0], some.first);
     job.cotangent = from(given[1], some.first);
-    job.mean = some.row(kMeans);
-    job.rstd = some.row(kRstd);
-    job.shift = some.row(kOffset);
+    job.by = {some.row(kMeans), some.row(kRstd), some.row(kOffset)};
     job.weight = weight_.data() + some.first;
-    job.bias = bias + some.first;
+    job.bias = bias_.data() + some.first;
     job.activation = vjp_.norm.activation;
     return job;
   }
@@ -209,7 +204,6 @@ class Differentiator {
   const VJPArrays& arrays_;
   bool takes_means_;
   FloatParameter weight_, bias_;
-  std::vector<float> no_bias_;
 };
 
 // The means over each group of sums of its channels, weighted. They are taken
@@ -256,26 +250,23 @@ void differentiate_in_lanes(
   lanes.batches().for_each([&](int, int64_t batch, int64_t end) {
     FloatRow x_copy, g_copy, copy, result;
     FloatRow x_tile(channels * of.positions), g_tile(x_tile);
-    FloatRow mean(lanes.lanes), rest(mean), variance(mean), rstd(mean),
-        shift(mean);
-    FloatRow mean_wg(mean), mean_wgn(mean);
+    LaneStatistics stats(lanes.lanes);
+    FloatRow mean_wg(lanes.lanes), mean_wgn(mean_wg);
     FloatRow bias_sums(channels), weight_sums(channels);
     // Of a channel of each group.
     auto job_of = [&](int64_t i, const float* w, const float* b) {
-      return GroupVJPJob{
+      return LaneVJPJob{
           lanes.lanes,
           of.positions,
           0,
           {x_tile.data() + i, Float::f32, channels},
           {g_tile.data() + i, Float::f32, channels},
-          mean.data(),
-          rstd.data(),
-          shift.data(),
+          stats.scale(),
           w + i,
           b + i,
           vjp.norm.activation,
-          bias_sums.data() + i,
-          weight_sums.data() + i,
+          {bias_sums.data() + i},
+          {weight_sums.data() + i},
           {x_tile.data() + i},
           channels,
           mean_wgn.data(),
@@ -292,14 +283,14 @@ void differentiate_in_lanes(
         places.to_tile(xs, x_tile);
         places.to_tile(gs, g_tile);
         int i = 0;
-        for (auto* row : {&mean, &rest, &variance}) {
+        for (auto* row : {stats.mean, stats.rest, stats.variance}) {
           auto* of_groups = statistics[i++].from(sample, last, copy);
-          std::copy_n(of_groups + first, count, row->data());
+          std::copy_n(of_groups + first, count, row);
         }
-        set_factors(1, vjp.norm.eps, rest, variance, rstd, shift);
+        stats.set_factors(lanes.lanes, 1, {vjp.norm.eps}, /* center= */ true);
         auto *w = weight.at(first), *b = bias.at(first);
         for (int64_t c = 0; c < channels; c += lanes.lanes) {
-          group_kernels().vjp_sums(job_of(c, w, b));
+          kernels().lane_sums(job_of(c, w, b));
         }
         if (vjp.sums) {
           LanePlaces at(lanes, first, count, 1, of.channels);
@@ -310,7 +301,7 @@ void differentiate_in_lanes(
           set_means(lanes, w, bias_sums, mean_wg);
           set_means(lanes, w, weight_sums, mean_wgn);
           for (int64_t c = 0; c < channels; c += lanes.lanes) {
-            group_kernels().vjp_input(job_of(c, w, b));
+            kernels().lane_gradients(job_of(c, w, b));
           }
           places.from_tile(x_tile, to.data());
         }

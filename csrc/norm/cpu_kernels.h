@@ -84,52 +84,106 @@ struct NormVJPJob : NormOptions {
 // x, two cotangents, a gate and its gradient.
 static constexpr int64_t kVJPScratch = 5;
 
-// Adjoining columns of one sample: channels that are `step` elements apart, of
-// x, and as dense as they can be of an output.
-struct ChannelsIn {
-  const void* data = nullptr;
-  Float type = Float::f32;
-  int64_t step = 0;
+// In the jobs below each lane has statistics of its own: a norm over another
+// axis than the last one, a channel or a group. Rows are of adjoining lanes,
+// and what is of each lane is a padded row in float32.
+
+// Adds rows to the statistics of each lane: the mean in two parts, which are
+// added up, and the sum of the squared deviations from it.
+struct LaneStatisticsJob {
+  int64_t lanes;
+  int64_t rows;
+  int64_t before; // rows that have been added; with none the statistics are new
+  RowsIn x;
+  float* mean;
+  float* rest;
+  CompensatedSum squares;  // without an error: not compensated
+  bool uncentered = false; // of rms norms: the squares alone
+  // By row: with g, a cotangent, the sums of weight g and weight g (x - mean).
+  RowsIn cotangent = {};         // no data: neither
+  const float* weight = nullptr; // of each row
+  CompensatedSum bias_sums = {};
+  CompensatedSum weight_sums = {};
 };
 
-static constexpr int64_t kMaxColumns = 1024;
-// Sums over columns are taken over so many.
-static constexpr int64_t kSumColumns = 256;
-
-struct ChannelNormJob {
-  int64_t channels;
-  int64_t columns; // at most kMaxColumns
-  ChannelsIn x;
-  RowsOut normalized;
-  int64_t normalized_step;
-  const float* weight; // null: none
-  const float* bias;   // null: none
-  bool center;
-  bool late;
-  Activation activation; // of the result
+// Sums of squares of so many elements become the variance, and
+// rstd = 1 / sqrt(variance + eps), which is zero past the last lane, and
+// shift = -rest rstd.
+struct LaneFactorsJob {
+  int64_t lanes;
+  float elements;
   Root root;
+  const float* rest;
+  float* variance;
+  float* rstd;
+  float* shift;
+  bool uncentered = false;
 };
 
-struct ChannelNormVJPJob {
-  int64_t channels;
-  int64_t columns;
-  ChannelsIn x;
-  ChannelsIn cotangent;
-  RowsOut input; // no data: not wanted
-  int64_t input_step;
-  const float* weight; // null: none
-  // To which those over each kSumColumns columns are added; null: not wanted.
-  CompensatedSum weight_gradients[kMaxColumns / kSumColumns];
-  CompensatedSum bias_gradients[kMaxColumns / kSumColumns];
-  bool center;
-  Root root;
+// What makes x of each lane n = (x - mean) rstd + shift.
+struct LaneScale {
+  const float* mean;
+  const float* rstd;
+  const float* shift;
+};
+
+// y = act(n weight + bias). In this order: rstd times a large weight may
+// overflow where n weight does not.
+struct LaneNormJob {
+  int64_t lanes;
+  int64_t rows;
+  RowsIn x;
+  RowsOut y; // unless by row, of x's dtype or float32
+  int64_t y_stride;
+  LaneScale by;
+  const float* weight; // of each lane or, by row, of each row; so is the bias
+  const float* bias;
+  Activation activation;
+  bool by_row = false;
+  bool early = false;      // by row, each step is rounded
+  bool uncentered = false; // by row: n = x rstd
+};
+
+static constexpr int64_t kMaxLanes = 1024;
+static constexpr int64_t kSumLanes = 256;
+
+// How gradients follow from n and from g, the cotangent times the slope of the
+// activation at n weight + bias.
+struct LaneVJPJob {
+  int64_t lanes;
+  int64_t rows;
+  int64_t before; // rows that are in the sums; with none the sums are new
+  RowsIn x;
+  RowsIn cotangent; // unless by row, of x's dtype
+  LaneScale by;
+  const float* weight;
+  const float* bias; // read for an activation, of which there is none by row
+  Activation activation;
+  // The sums of g and of g n, by row of weight g and weight g n; without errors
+  // they are not compensated.
+  CompensatedSum bias_sums;
+  CompensatedSum weight_sums;
+  // x's gradient, of its dtype: (g w - mean_wg - n mean_wgn) rstd
+  RowsOut input; // by row, no data: not wanted
+  int64_t input_stride;
+  const float* mean_wgn; // null: g weight rstd alone
+  const float* mean_wg;
+  bool by_row = false;
+  bool uncentered = false; // by row: n = x rstd, and there is no mean_wg
+  // By row: to which those of each row are added, that are taken over each
+  // kSumLanes of at most kMaxLanes; null: not wanted.
+  CompensatedSum weight_gradients[kMaxLanes / kSumLanes] = {};
+  CompensatedSum bias_gradients[kMaxLanes / kSumLanes] = {};
 };
 
 struct Kernels {
   void (*norm)(const NormJob&);
   void (*norm_vjp)(const NormVJPJob&);
-  void (*channel_norm)(const ChannelNormJob&);
-  void (*channel_norm_vjp)(const ChannelNormVJPJob&);
+  void (*lane_statistics)(const LaneStatisticsJob&);
+  void (*lane_factors)(const LaneFactorsJob&);
+  void (*lane_norm)(const LaneNormJob&);
+  void (*lane_sums)(const LaneVJPJob&);
+  void (*lane_gradients)(const LaneVJPJob&);
   // Adds `from`, the sums over a block of rows, to `to`, those over all rows.
   void (*add_sums)(CompensatedSum to, CompensatedSum from, int64_t size);
   void (*load)(const RowsIn& rows, int64_t row, int64_t width, float* to);

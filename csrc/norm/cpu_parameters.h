@@ -185,10 +185,10 @@ class FloatParameter {
     data_ = copy_.get();
   }
 
-  // One row of ones.
-  explicit FloatParameter(int64_t width)
+  // One row of a value.
+  FloatParameter(int64_t width, float value)
       : copy_(std::make_unique_for_overwrite<float[]>(padded(width))) {
-    std::fill_n(copy_.get(), padded(width), 1.0f);
+    std::fill_n(copy_.get(), padded(width), value);
     data_ = copy_.get();
   }
 
@@ -202,7 +202,12 @@ class FloatParameter {
 };
 
 inline FloatParameter weight_or_ones(const Parameter& p, int64_t width) {
-  return p.n_rows ? FloatParameter(p) : FloatParameter(width);
+  return p.n_rows ? FloatParameter(p) : FloatParameter(width, 1.0f);
+}
+
+// Zeros are negative: they change nothing.
+inline FloatParameter bias_or_zeros(const Parameter& p, int64_t width) {
+  return p.n_rows ? FloatParameter(p) : FloatParameter(width, -0.0f);
 }
 
 // A parameter's gradient, summed in float32 over the rows of each block and

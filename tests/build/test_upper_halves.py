@@ -20,7 +20,7 @@ from support.variant import ROOT, Variant
 LIBRARY = "libmlx_norms_cpu.so"
 BUILT = Path(_ext.__file__).with_name(LIBRARY)
 LEVELS = 4
-TABLES = 3  # of a level: of norms, groups and ropes
+TABLES = 2  # of a level: of norms and ropes
 
 pytestmark = pytest.mark.applies(sys.platform == "linux" and platform.machine() == "x86_64")
 
@@ -72,7 +72,7 @@ def each(what, kind=ctypes.c_long):
 
 mx.set_default_device(mx.cpu)
 table = f"kernels_{_ext.cpu_isa()}"
-symbols = [f"_ZN9mlx_norms3cpu{room}{len(table)}{table}E" for room in ("", "10group_norm", "4rope")]
+symbols = [f"_ZN9mlx_norms3cpu{room}{len(table)}{table}E" for room in ("", "4rope")]
 watch.watch(*(ctypes.byref(ctypes.c_char.in_dll(kernels, symbol)) for symbol in symbols))
 names = [re.search(r"(\\w+)\\]", name.decode())[1] for name in each("names", ctypes.c_char_p)]
 left = Counter()

@@ -10,7 +10,6 @@
 
 #include <cstdint>
 
-#include "csrc/group_norm/cpu_kernels.h"
 #include "csrc/norm/cpu_kernels.h"
 #include "csrc/rope/cpu_kernels.h"
 
@@ -90,21 +89,18 @@ bool can_read() {
   return after_write && !in_use();
 }
 
-void watch(Kernels* norm, GroupKernels* group, RopeKernels* rope) {
+void watch(Kernels* norm, RopeKernels* rope) {
   put_into<
       &Kernels::norm,
       &Kernels::norm_vjp,
-      &Kernels::channel_norm,
-      &Kernels::channel_norm_vjp,
+      &Kernels::lane_statistics,
+      &Kernels::lane_factors,
+      &Kernels::lane_norm,
+      &Kernels::lane_sums,
+      &Kernels::lane_gradients,
       &Kernels::add_sums,
       &Kernels::load,
       &Kernels::store>(norm);
-  put_into<
-      &GroupKernels::statistics,
-      &GroupKernels::normalize,
-      &GroupKernels::vjp_sums,
-      &GroupKernels::vjp_input,
-      &GroupKernels::lane_factors>(group);
   put_into<
       &RopeKernels::inverse_frequencies,
       &RopeKernels::angles,

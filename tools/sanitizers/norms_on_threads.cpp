@@ -13,7 +13,6 @@
 
 #include "csrc/cpu/isa.h"
 #include "csrc/cpu/row_blocks.h"
-#include "csrc/group_norm/cpu_kernels.h"
 #include "csrc/group_norm/cpu_samples.h"
 #include "csrc/norm/cpu_kernels.h"
 
@@ -124,14 +123,14 @@ struct GroupNorms {
   }
 
   void add_up(int64_t row, int64_t end, float* partials) const {
-    group_kernels().statistics(
+    kernels().lane_statistics(
         {of.channels,
          end - row,
          0,
          {x + row * of.channels, Float::f32, of.channels, 1},
          of.row(partials, 0),
          of.row(partials, 1),
-         of.row(partials, 2)});
+         {of.row(partials, 2)}});
   }
   void merge(const float* partials, float* vectors) const {
     std::vector<float> mean(of.groups), rest(of.groups), variance(of.groups);
@@ -145,15 +144,13 @@ struct GroupNorms {
     std::fill_n(of.row(vectors, 4), of.pitch, 0.0f);
   }
   void apply(int64_t row, int64_t end, const float* vectors) const {
-    group_kernels().normalize(
+    kernels().lane_norm(
         {of.channels,
          end - row,
          {x + row * of.channels, Float::f32, of.channels, 1},
          {y + row * of.channels, Float::f32},
          of.channels,
-         of.row(vectors, 0),
-         of.row(vectors, 1),
-         of.row(vectors, 2),
+         {of.row(vectors, 0), of.row(vectors, 1), of.row(vectors, 2)},
          of.row(vectors, 3),
          of.row(vectors, 4),
          mlx_norms::Activation::None});

@@ -1,11 +1,13 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "csrc/cpu/row_blocks.h"
 #include "csrc/norm/channels/channels.h"
 #include "csrc/norm/channels/geometry.h"
+#include "csrc/norm/cpu_lanes.h"
 #include "csrc/norm/cpu_parameters.h"
 #include "csrc/op/node.h"
 #include "mlx/backend/cpu/encoder.h"
@@ -67,7 +69,8 @@ class ChannelArray {
     return copy;
   }
 
-  ChannelsIn at(int64_t sample, int64_t column) const {
+  // The columns of a sample from `column`, of which each channel is a row.
+  RowsIn at(int64_t sample, int64_t column) const {
     auto offset = offsets_at(outer_, sample)[0] + column;
     return {data_ + offset * size_of(type_), type_, step_};
   }
@@ -82,7 +85,9 @@ class ChannelArray {
   int64_t dense_sample_ = 0;
 };
 
-// The columns of an array in runs of kSumColumns, or fewer at a sample's end.
+// The columns of an array in runs of kSumLanes, or fewer at a sample's end. Of
+// a channel kMaxLanes are read before the next channel's: short runs, each in
+// another page, take up to twice as long.
 struct ColumnRuns {
   int64_t channels;
   int64_t inner;
@@ -92,7 +97,7 @@ struct ColumnRuns {
   ColumnRuns(const mx::array& x, int axis)
       : channels(x.shape(axis)),
         inner(inner_size(x, axis)),
-        per_sample((inner + kSumColumns - 1) / kSumColumns) {
+        per_sample((inner + kSumLanes - 1) / kSumLanes) {
     auto sample = channels * inner;
     count =
         sample == 0 ? 0 : static_cast<int64_t>(x.size()) / sample * per_sample;
@@ -126,18 +131,18 @@ struct ColumnRuns {
     while (begin < end) {
       auto in_sample = begin % per_sample;
       auto runs = std::min({kTogether, end - begin, per_sample - in_sample});
-      auto first = in_sample * kSumColumns;
-      auto columns = std::min(runs * kSumColumns, inner - first);
+      auto first = in_sample * kSumLanes;
+      auto columns = std::min(runs * kSumLanes, inner - first);
       f(begin, begin / per_sample, first, columns);
       begin += runs;
     }
   }
 
  private:
-  static constexpr int64_t kTogether = kMaxColumns / kSumColumns;
+  static constexpr int64_t kTogether = kMaxLanes / kSumLanes;
 
   int64_t worth() const {
-    return blocks_worth(count * channels * std::min(kSumColumns, inner));
+    return blocks_worth(count * channels * std::min(kSumLanes, inner));
   }
 };
 
@@ -158,29 +163,71 @@ void eval_channels(
   auto blocks = of.by_threads(of.count);
   mx::cpu::get_command_encoder(stream).dispatch(
       [=, x = std::move(x), spec = spec]() mutable {
-        FloatParameter w(weight), b(bias);
+        auto w = weight_or_ones(weight, of.channels);
+        auto b = bias_or_zeros(bias, of.channels);
         auto copy = x.make_dense();
+        auto root = root_of(spec);
         blocks.for_each([&](int, int64_t begin, int64_t end) {
+          LaneStatistics stats(std::min(kMaxLanes, of.inner));
           of.for_each(
               begin,
               end,
               [&](int64_t, int64_t sample, int64_t first, int64_t columns) {
+                auto from_x = x.at(sample, first);
                 auto to = sample * of.channels * of.inner + first;
-                kernels().channel_norm(
-                    {of.channels,
-                     columns,
-                     x.at(sample, first),
+                stats.measure(
+                    stats.job_for(from_x, columns, of.channels, spec.center),
+                    root);
+                kernels().lane_norm(
+                    {columns,
+                     of.channels,
+                     from_x,
                      from(out, to),
                      of.inner,
+                     stats.scale(),
                      w.data(),
                      b.data(),
-                     spec.center,
-                     spec.rounding == Rounding::Late,
                      spec.activation,
-                     root_of(spec)});
+                     /* by_row= */ true,
+                     spec.rounding == Rounding::Early,
+                     !spec.center});
               });
         });
       });
+}
+
+// Those with normalized values, where those with deviations are beyond float32.
+void mend_sums(LaneVJPJob job) {
+  auto* sums = job.weight_sums.sum;
+  Scratch again(kMaxLanes, 4);
+  auto row = [&](int i) { return again.data() + i * kMaxLanes; };
+  job.weight_sums = {row(0), row(1)};
+  job.bias_sums = {row(2), row(3)};
+  kernels().lane_sums(job);
+  for (int64_t i = 0; i < job.lanes; ++i) {
+    sums[i] = std::isfinite(sums[i]) ? sums[i] : row(0)[i];
+  }
+}
+
+// The sums of a job over each column's channels become means, without gradient
+// where the factor is that of eps alone.
+void take_means(const LaneVJPJob& job, const NormSpec& spec) {
+  auto *of_wgn = job.weight_sums.sum, *of_wg = job.bias_sums.sum;
+  bool finite = true;
+  for (int64_t i = 0; i < job.lanes; ++i) {
+    of_wgn[i] *= job.by.rstd[i];
+    finite &= std::isfinite(of_wgn[i]);
+  }
+  if (!finite) {
+    mend_sums(job);
+  }
+  for (int64_t i = 0; i < job.lanes; ++i) {
+    of_wgn[i] /= job.rows;
+    of_wg[i] /= job.rows;
+  }
+  for (int64_t i = 0; spec.eps_bounds && i < job.lanes; ++i) {
+    of_wgn[i] = job.by.rstd[i] >= 1.0f / spec.eps ? 0.0f : of_wgn[i];
+  }
 }
 
 void eval_channels_vjp(
@@ -211,7 +258,7 @@ void eval_channels_vjp(
                                                      std::move(cotangent),
                                                  norm = norm,
                                                  wanted = wanted]() mutable {
-    FloatParameter w(weight);
+    auto w = weight_or_ones(weight, of.channels);
     auto copy = s.make_dense();
     auto other_copy = cotangent.make_dense();
     ParameterGradient of_weight(
@@ -221,29 +268,47 @@ void eval_channels_vjp(
       auto begin = sums.rows(first_sum).first;
       auto end = sums.rows(end_sum - 1).second;
       auto sum = first_sum;
+      LaneStatistics stats(std::min(kMaxLanes, of.inner));
+      Scratch totals(kMaxLanes, 4);
+      auto total = [&](int i) {
+        auto* row = totals.data() + i * kMaxLanes;
+        return LaneStatistics::sum(of.channels, row, row + 2 * kMaxLanes);
+      };
       of.for_each(
           begin,
           end,
           [&](int64_t run, int64_t sample, int64_t first, int64_t columns) {
-            auto to = sample * of.channels * of.inner + first;
-            ChannelNormVJPJob job{
-                of.channels,
-                columns,
-                s.at(sample, first),
-                cotangent.at(sample, first),
-                input.data ? from(input, to) : RowsOut{},
-                of.inner,
-                w.data(),
-                {},
-                {},
-                norm.center,
-                root_of(norm)};
-            for (int64_t i = 0; i * kSumColumns < columns; ++i, ++run) {
+            LaneVJPJob job{};
+            job.lanes = columns;
+            job.rows = of.channels;
+            job.x = s.at(sample, first);
+            job.cotangent = cotangent.at(sample, first);
+            job.by = stats.scale();
+            job.weight = w.data();
+            job.by_row = true;
+            job.uncentered = !norm.center;
+            auto statistics =
+                stats.job_for(job.x, columns, of.channels, norm.center);
+            if (input.data) {
+              statistics.cotangent = job.cotangent;
+              statistics.weight = job.weight;
+              statistics.weight_sums = job.weight_sums = total(0);
+              statistics.bias_sums = job.bias_sums = total(1);
+            }
+            stats.measure(statistics, root_of(norm));
+            if (input.data) {
+              take_means(job, norm);
+              job.mean_wgn = job.weight_sums.sum;
+              job.mean_wg = job.bias_sums.sum;
+              job.input = from(input, sample * of.channels * of.inner + first);
+              job.input_stride = of.inner;
+            }
+            for (int64_t i = 0; i * kSumLanes < columns; ++i, ++run) {
               sum += run == sums.rows(sum).second;
               job.weight_gradients[i] = of_weight.block(sum);
               job.bias_gradients[i] = of_bias.block(sum);
             }
-            kernels().channel_norm_vjp(job);
+            kernels().lane_gradients(job);
           });
     });
     of_weight.store(weight_to);

@@ -30,8 +30,11 @@ namespace mlx_norms::cpu {
 const Kernels MLX_NORMS_KERNELS = {
     clean<MLX_NORMS_LEVEL::norm>,
     clean<MLX_NORMS_LEVEL::norm_vjp>,
-    clean<MLX_NORMS_LEVEL::channel_norm>,
-    clean<MLX_NORMS_LEVEL::channel_norm_vjp>,
+    clean<MLX_NORMS_LEVEL::lane_statistics>,
+    clean<MLX_NORMS_LEVEL::lane_factors>,
+    clean<MLX_NORMS_LEVEL::lane_norm>,
+    clean<MLX_NORMS_LEVEL::lane_sums>,
+    clean<MLX_NORMS_LEVEL::lane_gradients>,
     clean<add_sums>,
     clean<load_to>,
     clean<store_from>};

@@ -17,7 +17,10 @@ void norm_any_rows(const NormJob& job);
 void norm_vjp(const NormVJPJob& job);
 void vjp_of_any_rows(const NormVJPJob& job);
 
-void channel_norm(const ChannelNormJob& job);
-void channel_norm_vjp(const ChannelNormVJPJob& job);
+void lane_statistics(const LaneStatisticsJob& job);
+void lane_factors(const LaneFactorsJob& job);
+void lane_norm(const LaneNormJob& job);
+void lane_sums(const LaneVJPJob& job);
+void lane_gradients(const LaneVJPJob& job);
 
 } // namespace mlx_norms::cpu::MLX_NORMS_LEVEL

@@ -20,7 +20,6 @@ from linear import test_linear_kernel
 from matmul import test_matmul
 from mlx_norms._table import OPS
 from mlx_norms.ladders import LAYER_NORM
-from norm import test_axis, test_gated
 from parts import ALL, part
 from rope import test_norm_rope
 from sanitizers import parts, quantized_cases
@@ -47,6 +46,7 @@ def _tests(path: str):
 group_norms, group_transforms = map(
     _tests, ("group_norm/test_forward.py", "group_norm/test_transforms.py")
 )
+test_axis, test_gated = map(_tests, ("norm/test_axis.py", "norm/test_gated.py"))
 F32, F16, BF16 = DTYPES
 # Shorter than a vector, with and without tails, of one SIMD-group and of several, and looped.
 LENGTHS = (

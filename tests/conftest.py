@@ -134,3 +134,12 @@ def no_fusion():
     fuse_compiled(False)
     yield
     fuse_compiled(True)
+
+
+@pytest.fixture
+def on_the_cpu():
+    """MLX's default device is the CPU."""
+    before = mx.default_device()
+    mx.set_default_device(mx.cpu)
+    yield
+    mx.set_default_device(before)

@@ -4,7 +4,6 @@ import csv
 import dataclasses
 import sys
 
-import mlx.core as mx
 import pytest
 
 from harness import conditions
@@ -13,13 +12,9 @@ CACHE = 1 << 16
 
 
 @pytest.fixture
-def small_machine(monkeypatch):
+def small_machine(monkeypatch, on_the_cpu):
     """A machine of little cache, with the CPU alone."""
     monkeypatch.setattr(conditions, "cache_bytes", lambda: CACHE)
-    before = mx.default_device()
-    mx.set_default_device(mx.cpu)
-    yield
-    mx.set_default_device(before)
 
 
 @pytest.fixture

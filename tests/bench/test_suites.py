@@ -1,6 +1,7 @@
 """``python bench NAME``: what a suite measures, prints and writes."""
 
 import argparse
+import csv
 import importlib
 import itertools
 import json
@@ -9,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import mlx.core as mx
 import pytest
@@ -24,6 +26,7 @@ from harness.configs import OPS
 from harness.suite import Case, Suite
 from mlx_norms import ladders
 from mlx_norms._measure import machine, timing
+from support.terminal import for_nobody
 from support.variant import ROOT, environment
 
 GRID = ["--rows", "3", "--lengths", "40", "--dtypes", "float32"]
@@ -335,16 +338,8 @@ class TestProcess:
         assert b"ours, us" in result.stdout
 
     def test_who_writes_for_nobody_ends_as_others_do(self):
-        process = subprocess.Popen(
-            [sys.executable, ROOT / "bench", *SMALL],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": ""},
-        )
-        process.stdout.close()
-        assert process.stderr.read() == ""
-        assert process.wait() == -signal.SIGPIPE
+        command = [sys.executable, ROOT / "bench", *SMALL]
+        assert for_nobody(command) == ("", -signal.SIGPIPE)
 
 
 NAMES = sorted(path.stem for path in (ROOT / "bench").glob("[!_]*.py"))
@@ -393,6 +388,16 @@ class TestBuilds:
         said = capsys.readouterr().out
         assert "1 of 2 cases are slower" in said and "0.667 (0.667 to 0.667)" in said
 
-    def test_times_are_those_of_ours(self):
+    def test_times_are_those_of_ours(self, monkeypatch):
+        written = []
+
+        def run(command, **options):
+            done = subprocess_run(command, **options)
+            written.extend(csv.DictReader(Path(command[-1]).read_text().splitlines()))
+            return done
+
+        subprocess_run = subprocess.run
+        monkeypatch.setattr(builds.subprocess, "run", run)
         ((labels, seconds),) = builds.times("", SMALL).items()
-        assert labels == ("rms", "float32", "1", "64", "evals") and 0 < seconds < 1
+        (ours,) = (float(row["us"]) for row in written if row["side"] == "ours")
+        assert labels == ("rms", "float32", "1", "64", "evals") and seconds == ours * 1e-6 > 0

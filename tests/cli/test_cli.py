@@ -21,7 +21,7 @@ from mlx_norms import _built, _ext, commands
 from mlx_norms.__main__ import main
 from mlx_norms._measure import timing
 from mlx_norms.commands import _output, info
-from support.terminal import Terminal
+from support.terminal import Terminal, for_nobody
 from support.variant import ROOT
 from to_cuda import translate
 
@@ -237,16 +237,8 @@ class TestStreams:
         ids=lambda arguments: arguments[0],
     )
     def test_who_writes_for_nobody_ends_as_others_do(self, arguments):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "mlx_norms", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": ""},
-        )
-        process.stdout.close()
-        assert process.stderr.read() == ""
-        assert process.wait() == -signal.SIGPIPE
+        command = [sys.executable, "-m", "mlx_norms", *arguments]
+        assert for_nobody(command) == ("", -signal.SIGPIPE)
 
 
 class TestInfo:

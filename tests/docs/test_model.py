@@ -12,15 +12,9 @@ import pages.models
 from harness import llama, models
 from mlx_norms._measure.models import logits
 
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
+
 ROWS = (1, 3)
-
-
-@pytest.fixture(autouse=True)
-def on_the_cpu():
-    device = mx.default_device()
-    mx.set_default_device(mx.cpu)
-    yield
-    mx.set_default_device(device)
 
 
 @pytest.fixture

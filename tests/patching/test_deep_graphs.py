@@ -14,6 +14,8 @@ from support import hangs, model_fusions
 from support.inputs import normal
 from support.patched_runs import assert_close, run_stock
 
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
+
 # Rounding grows with depth: in gemma3n to 9e-5 of the largest logit, and as much in stock's if a
 # weight is off by 1e-7; in all others to 4e-5 at most.
 TOLERANCES = {"gemma3n": 1e-3}
@@ -28,14 +30,6 @@ def ends(capfd):
     yield
     faulthandler.cancel_dump_traceback_later()
     os.close(stderr)
-
-
-@pytest.fixture(autouse=True)
-def cpu():
-    before = mx.default_device()
-    mx.set_default_device(mx.cpu)
-    yield
-    mx.set_default_device(before)
 
 
 def test_depths_are_of_all_models():

@@ -14,8 +14,7 @@
 
 namespace mlx_norms::cpu {
 
-// The rows of a sample's vectors: see LaneNormJob and
-// LaneVJPJob.
+// The rows of a sample's vectors: see LaneNormJob and LaneVJPJob.
 enum ChannelRow { kMeans, kRstd, kOffset, kMeanWgn, kMeanWg };
 inline constexpr int kForwardRows = kMeanWgn, kVJPRows = kMeanWg + 1;
 

@@ -16,7 +16,7 @@ void check_inputs(
   for (auto operand : in.present().without({kX})) {
     const auto& [name, kind] = kOperandTraits[operand];
     if (kind == OperandKind::Vector) {
-      std::string prefixed; // short of time in every call
+      std::string prefixed; // made for a prefix alone: each call checks
       auto* argument = name;
       if (!prefix.empty()) {
         prefixed = std::string(prefix) + name;

@@ -253,12 +253,12 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
        chunk += chunk_length<N, V>()) {
     for (int k = 0; k < V; ++k) {
       Span<N> of = span_of<N>(threads, chunk, k, length);
-      float v[N], y[N], w_of[N], b_of[N];
+      float y[N], w_of[N], b_of[N];
       if (gate_first && looped) {
-        x_row.values(k, of, v);
-        gate_input<N, V>(z_row, k, of, x_row.row.type, v);
+        x_row.values(k, of, y);
+        gate_input<N, V>(z_row, k, of, x_row.row.type, y);
       } else {
-        held.get_vector(in, k, of, v);
+        held.get_vector(in, k, of, y);
       }
       if (has_weight) {
         w_row.values(k, of, w_of);
@@ -266,9 +266,6 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
       }
       if (has_bias) {
         b.values(k, of, b_of);
-      }
-      for (int j = 0; j < N; ++j) {
-        y[j] = v[j];
       }
       normalize<N>(stats, out.type, y);
       for (int j = 0; j < N; ++j) {

@@ -114,9 +114,9 @@ def attempt(pair: Pair, directory: Path, quick: bool, metal: bool) -> str:
         settings["cmake.define.CMAKE_CXX_FLAGS_RELEASE"] = "-O0"
     options = [f"--config-settings={name}={value}" for name, value in settings.items()]
     tests = QUICK_TESTS if quick else TESTS
-    models = () if quick else (f"mlx-lm=={MLX_LM.get(pair.mlx, MLX_LM[NEWEST])}",)
+    models = f"mlx-lm=={MLX_LM.get(pair.mlx, MLX_LM[NEWEST])}"
     steps = {
-        "cannot be installed": (*pip, mlx, f"nanobind=={pair.nanobind}", *TOOLS, *models),
+        "cannot be installed": (*pip, mlx, f"nanobind=={pair.nanobind}", *TOOLS, models),
         "does not build": (*pip, "--no-build-isolation", "--no-deps", *options, ROOT),
         "builds, does not import": (python, "-P", "-c", "import mlx_norms"),
         "builds, imports, does not pass": (

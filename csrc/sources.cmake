@@ -15,11 +15,6 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/gpu/recorded.cpp
     csrc/gpu/rows.cpp
     csrc/gpu/specialization.cpp
-    csrc/group_norm/fallback.cpp
-    csrc/group_norm/geometry.cpp
-    csrc/group_norm/group_norm.cpp
-    csrc/group_norm/ops.cpp
-    csrc/group_norm/plan.cpp
     csrc/ladders/layer_norm.cpp
     csrc/ladders/layer_norm_plan.cpp
     csrc/ladders/layer_norm_rungs.cpp
@@ -48,6 +43,12 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/norm/checks.cpp
     csrc/norm/derivatives.cpp
     csrc/norm/fallback.cpp
+    csrc/norm/groups/few_samples.cpp
+    csrc/norm/groups/geometry.cpp
+    csrc/norm/groups/groups.cpp
+    csrc/norm/groups/ops.cpp
+    csrc/norm/groups/plan.cpp
+    csrc/norm/groups/vjp.cpp
     csrc/norm/gated_vjp.cpp
     csrc/norm/modulated_vjp.cpp
     csrc/norm/norm_vjp.cpp
@@ -63,6 +64,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/norm/split.cpp
     csrc/norm/spec.cpp
     csrc/norm/together.cpp
+    csrc/norm/view.cpp
     csrc/norm/vjp_plan.cpp
     csrc/op/launched.cpp
     csrc/op/node.cpp
@@ -108,9 +110,9 @@ set(MLX_NORMS_CPU_SOURCES
     csrc/cpu/isa.cpp
     csrc/cpu/memory.cpp
     csrc/cpu/threads.cpp
-    csrc/group_norm/cpu_statistics.cpp
-    csrc/group_norm/eval_cpu.cpp
-    csrc/group_norm/vjp_eval_cpu.cpp
+    csrc/norm/groups/cpu_statistics.cpp
+    csrc/norm/groups/eval_cpu.cpp
+    csrc/norm/groups/vjp_eval_cpu.cpp
     csrc/norm/channels/eval_cpu.cpp
     csrc/norm/eval_cpu.cpp
     csrc/norm/norm_add_norm/eval_cpu.cpp

@@ -58,7 +58,7 @@ PATHS = {
 }
 FOLDERS = (
     "csrc/norm",
-    "csrc/group_norm",
+    "csrc/norm/groups",
     "csrc/linear",
     "csrc/matmul",
     "csrc/gpu",

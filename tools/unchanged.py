@@ -90,8 +90,7 @@ if __name__ == "__main__":
     print_texts()
     sys.stdout.flush()
     from fuzz.__main__ import environment_for
-    from fuzz.workers import environment_of
 
     for backend in sys.argv[1:]:
         command = [sys.executable, __file__, "--bits", backend]
-        subprocess.run(command, env=environment_of(environment_for(backend)), check=True)
+        subprocess.run(command, env=environment_for(backend), check=True)

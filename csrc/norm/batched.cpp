@@ -49,14 +49,14 @@ Arrays Norm::mapped(
   }
   bool mapped_parameters = false;
   for_each_tensor([&](const Tensor& tensor) {
-    for (auto operand : {kPostWeight, kWeight, kBias}) {
+    for (auto operand : {kPostWeight, kWeight, kBias, kMean, kVariance}) {
       mapped_parameters |= is_mapped(tensor, operand);
     }
   });
   if (mapped_parameters) {
     // The kernel accepts one weight, so each example's is applied after it.
     auto split = [&](const Arrays& in) {
-      if (spec.norm_first || spec.axis != -1) {
+      if (spec.norm_first || !spec.is_of_rows()) {
         return steps(in, s);
       }
       Arrays outputs;
@@ -106,7 +106,9 @@ Arrays Norm::mapped(
       without_batch.push_back(tensor.output + j);
     }
   });
-  auto outputs = node(*this, batch, s);
+  auto op = *this;
+  op.spec.sample_axes += spec.grouped;
+  auto outputs = node(op, batch, s);
   for (auto i : without_batch) {
     // It was normalized once, as a batch of one; another tensor has the batch.
     outputs[i] = broadcast_batch(outputs[i], *with_batch, s);
@@ -118,14 +120,35 @@ Arrays NormVJP::mapped(
     const Arrays& inputs,
     const std::vector<int>& axes,
     mx::Stream s) const {
+  if (norm.grouped) {
+    Operands parameters{kWeight, kBias};
+    if (norm.has_running_statistics()) {
+      parameters = parameters.with({kMean, kVariance});
+    }
+    auto op = *this;
+    op.norm.sample_axes += 1;
+    auto batch = inputs;
+    for (auto operand : norm.operands) {
+      int i = norm.operands.index_of(operand);
+      bool is_mapped = axes[i] >= 0;
+      if (is_mapped == parameters.has(operand)) {
+        return Op::mapped(inputs, axes, s);
+      }
+      if (is_mapped) {
+        batch[i] = with_leading_axis(inputs[i], axes[i], s);
+      }
+    }
+    return node(op, batch, s);
+  }
   // The kernel sums a parameter's gradient over all rows, not per example, and
   // accepts one weight, of which a batch may have other groups of rows.
   bool has_weight = norm.has(kWeight);
   bool weight_batched = has_weight && (axes[1] >= 0 || inputs[1].ndim() > 2);
   if (weight_batched || wanted.has_any({kWeight, kBias})) {
     auto split = [&](const Arrays& in) {
-      return norm.has(kGate) || norm.axis != -1 ? fallback(in, s)
-                                                : split_norm_vjp(*this, in, s);
+      return norm.has(kGate) || !norm.is_of_rows()
+          ? fallback(in, s)
+          : split_norm_vjp(*this, in, s);
     };
     return mx::vmap(Function(split), axes)(inputs);
   }

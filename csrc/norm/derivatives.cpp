@@ -8,6 +8,7 @@
 #include "csrc/common/derivatives.h"
 #include "csrc/common/sum.h"
 #include "csrc/norm/fallback.h"
+#include "csrc/norm/groups/groups.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "csrc/norm/split.h"
@@ -217,7 +218,7 @@ Arrays Norm::jvp(
     const Arrays& tangents,
     const std::vector<int>& argnums,
     mx::Stream s) const {
-  if (spec.is_gated() || spec.norm_first || spec.axis != -1) {
+  if (spec.is_gated() || spec.norm_first || !spec.is_of_rows()) {
     auto f = [&](const Arrays& inputs) { return steps(inputs, s); };
     return jvp_of(f, primals, tangents, argnums);
   }
@@ -253,6 +254,11 @@ Arrays Norm::vjp(
     const std::vector<int>& argnums,
     const Arrays& outputs,
     mx::Stream s) const {
+  auto is_wanted = [](const array& a) { return !is_made_of_zeros(a); };
+  if (spec.grouped &&
+      std::any_of(cotangents.begin() + 1, cotangents.end(), is_wanted)) {
+    return Op::vjp(primals, cotangents, argnums, outputs, s);
+  }
   Arrays gradients(argnums.size(), array(0.0f));
   bool has_sum = spec.has(kResidual);
   for_each_tensor([&](const Tensor& tensor) {
@@ -285,6 +291,8 @@ Arrays Norm::vjp(
         ? norm_add_norm_vjp(spec, in, x_or_sum, taking_part, *of_sum, wanted, s)
         : no_part
         ? gradients_of_sum_alone(spec, in, x_or_sum, sum_cotangent, wanted, s)
+        : spec.grouped
+        ? groups_vjp(spec, in, outputs.data() + 1, cotangent, wanted, s)
         : gradients_of(spec, in, x_or_sum, cotangent, sum_cotangent, wanted, s);
     for (auto operand : wanted) {
       gradients[place(operand)] =

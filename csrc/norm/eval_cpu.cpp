@@ -3,6 +3,7 @@
 #include "csrc/cpu/row_blocks.h"
 #include "csrc/norm/channels/channels.h"
 #include "csrc/norm/cpu_parameters.h"
+#include "csrc/norm/groups/groups.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
 #include "csrc/norm/row_groups.h"
@@ -66,6 +67,9 @@ void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const {
   if (spec.norm_first) {
     return eval_norm_add_norm(spec, {spec.operands, inputs.data()}, outputs, s);
   }
+  if (spec.grouped) {
+    return eval_groups(spec, {spec.operands, inputs.data()}, outputs, s);
+  }
   if (spec.axis != -1) {
     return eval_channels(spec, {spec.operands, inputs.data()}, outputs[0], s);
   }
@@ -76,6 +80,9 @@ void Norm::eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s) const {
 
 void NormVJP::eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream stream)
     const {
+  if (norm.grouped) {
+    return eval_groups_vjp(*this, inputs, outputs, stream);
+  }
   if (norm.axis != -1) {
     return eval_channels_vjp(*this, inputs, outputs, stream);
   }

@@ -18,13 +18,50 @@ array as_float(const array& a, mx::Stream s) {
   return mx::astype(a, mx::float32, s);
 }
 
-array row_mean(const array& a, mx::Stream s) {
-  return mean_over(a, -1, s);
+// The axes of a sample's positions.
+std::vector<int> position_axes(const NormSpec& spec, const array& x) {
+  std::vector<int> axes(x.ndim() - 1 - spec.sample_axes);
+  std::iota(axes.begin(), axes.end(), spec.sample_axes);
+  return axes;
 }
 
-// The mean over each row or, for l2, the sum.
-array row_measure(const NormSpec& spec, const array& a, mx::Stream s) {
-  return spec.l2 ? sum_over(a, -1, s) : row_mean(a, s);
+// Of groups: the channels as an axis of groups and one of their channels.
+array split(const NormSpec& spec, const array& a, mx::Stream s) {
+  if (spec.groups == 0) {
+    return a;
+  }
+  auto shape = spec.strided ? mx::Shape{-1, spec.groups}
+                            : mx::Shape{spec.groups, a.shape(-1) / spec.groups};
+  return mx::unflatten(a, -1, std::move(shape), s);
+}
+
+array joined(const NormSpec& spec, const array& a, mx::Stream s) {
+  return spec.groups == 0 ? a : mx::flatten(a, -2, -1, s);
+}
+
+// Those of x, split, over which a statistic is.
+std::vector<int> reduced_axes(const NormSpec& spec, const array& x) {
+  if (!spec.grouped) {
+    return {-1};
+  }
+  auto axes = position_axes(spec, x);
+  if (spec.groups) {
+    axes.push_back(x.ndim() - 1 + !spec.strided);
+  }
+  return axes;
+}
+
+// The mean or, for l2, the sum. Axis by axis: on the CPU MLX adds up all values
+// of a sum one by one.
+array measure(
+    const NormSpec& spec,
+    const std::vector<int>& axes,
+    array a,
+    mx::Stream s) {
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+    a = spec.l2 ? sum_over(a, *axis, s) : mean_over(a, *axis, s);
+  }
+  return a;
 }
 
 // The square of a root that eps bounds, in float32's normal range: the
@@ -36,25 +73,41 @@ array min_square(const NormSpec& spec) {
 
 struct Normalized {
   array n;
-  array rstd;
+  array rstd;             // broadcasts to x, split
+  Arrays statistics = {}; // [mean, rest], variance, likewise
 };
 
 // In float32. The mean is corrected once: with the rounded mean alone, a row
 // whose mean is large compared to its spread comes out wrong.
-Normalized normalize(const NormSpec& spec, const array& x, mx::Stream s) {
+Normalized normalize(
+    const NormSpec& spec,
+    const array& x,
+    const NormInputs& in,
+    mx::Stream s) {
   auto d = as_float(x, s);
   if (spec.identity) {
     return {d, array(1.0f)};
   }
-  if (spec.center) {
-    d = mx::subtract(d, row_mean(d, s), s);
-    d = mx::subtract(d, row_mean(d, s), s);
+  auto root = [&](const array& variance) {
+    return spec.eps_bounds
+        ? mx::rsqrt(mx::maximum(variance, min_square(spec), s), s)
+        : mx::rsqrt(mx::add(variance, array(spec.eps), s), s);
+  };
+  if (spec.has_running_statistics()) {
+    auto rstd = root(as_float(*in[kVariance], s));
+    d = mx::subtract(d, as_float(*in[kMean], s), s);
+    return {mx::multiply(d, rstd, s), rstd};
   }
-  auto variance = row_measure(spec, mx::square(d, s), s);
-  auto rstd = spec.eps_bounds
-      ? mx::rsqrt(mx::maximum(variance, min_square(spec), s), s)
-      : mx::rsqrt(mx::add(variance, array(spec.eps), s), s);
-  return {mx::multiply(d, rstd, s), rstd};
+  auto axes = reduced_axes(spec, x);
+  d = split(spec, d, s);
+  Arrays statistics;
+  for (int i = 0; spec.center && i < 2; ++i) {
+    statistics.push_back(measure(spec, axes, d, s));
+    d = mx::subtract(d, statistics.back(), s);
+  }
+  statistics.push_back(measure(spec, axes, mx::square(d, s), s));
+  auto rstd = root(statistics.back());
+  return {joined(spec, mx::multiply(d, rstd, s), s), rstd, statistics};
 }
 
 // y * (1 + scale) + shift, each step in MLX's result_type.
@@ -247,12 +300,19 @@ Arrays fallback_norm(
       x = mx::clip(x, mx::negative(max, s), max, s);
     }
   }
-  auto y = normalize(spec, x, s).n;
+  auto [y, _, statistics] = normalize(spec, x, in, s);
   if (spec.rounding == Rounding::Early) {
     y = mx::astype(y, dtype, s);
   }
   y = finish(spec, dtype, y, in, s);
-  return spec.has(kResidual) ? Arrays{y, x} : Arrays{y};
+  if (spec.has(kResidual)) {
+    return {y, x};
+  }
+  Arrays outputs{y};
+  for (int i = 0; i + 1 < spec.n_outputs(); ++i) {
+    outputs.push_back(mx::squeeze(statistics[i], reduced_axes(spec, x), s));
+  }
+  return outputs;
 }
 
 Arrays fallback_of_inputs(
@@ -288,10 +348,15 @@ Gradients fallback_gradients(
   bool gated = spec.has(kGate), first = spec.gate_first;
   auto gate = gated ? as_float(*in[kGate], s) : x;
   auto by = gated ? activated(spec.activation, gate, s) : x;
-  auto [n, rstd] = normalize(spec, first ? mx::multiply(x, by, s) : x, s);
+  auto [n, rstd, _] =
+      normalize(spec, first ? mx::multiply(x, by, s) : x, in, s);
   auto cotangent = g;
   if (gated && !first) {
     g = mx::multiply(g, by, s);
+  }
+  if (!gated && spec.activation != Activation::None) {
+    auto z = apply_parameters(spec, n, in, s);
+    g = mx::multiply(g, slope(spec.activation, z, s), s);
   }
   auto weighted = [&](const array& a) {
     return weight ? mx::multiply(a, shifted_weight(spec, *weight, s), s) : a;
@@ -300,19 +365,24 @@ Gradients fallback_gradients(
   Gradients gradients;
   auto of_product = g; // of the gate's
   if (wanted.has(kX) || (wanted.has(kGate) && first)) {
-    auto wg = weighted(g);
-    auto of_root = spec.identity ? array(0.0f)
-                                 : row_measure(spec, mx::multiply(wg, n, s), s);
-    if (spec.eps_bounds) {
-      auto squares = row_measure(spec, mx::square(x, s), s);
-      auto constant = mx::less_equal(squares, min_square(spec), s);
-      of_root = mx::where(constant, array(0.0f), of_root, s);
+    auto dx = weighted(g);
+    if (!spec.identity && !spec.has_running_statistics()) {
+      auto axes = reduced_axes(spec, x);
+      auto wg = split(spec, dx, s), along = split(spec, n, s);
+      auto of_root = measure(spec, axes, mx::multiply(wg, along, s), s);
+      if (spec.eps_bounds) {
+        auto squares = measure(spec, axes, mx::square(x, s), s);
+        auto constant = mx::less_equal(squares, min_square(spec), s);
+        of_root = mx::where(constant, array(0.0f), of_root, s);
+      }
+      dx = mx::subtract(wg, mx::multiply(along, of_root, s), s);
+      if (spec.center) {
+        dx = mx::subtract(dx, measure(spec, axes, wg, s), s);
+      }
+      dx = joined(spec, mx::multiply(dx, rstd, s), s);
+    } else if (!spec.identity) {
+      dx = mx::multiply(dx, rstd, s);
     }
-    auto dx = mx::subtract(wg, mx::multiply(n, of_root, s), s);
-    if (spec.center) {
-      dx = mx::subtract(dx, row_mean(wg, s), s);
-    }
-    dx = mx::multiply(dx, rstd, s);
     if (spec.has(kSumCotangent)) {
       dx = mx::add(dx, as_float(*in[kSumCotangent], s), s);
     }
@@ -324,11 +394,15 @@ Gradients fallback_gradients(
       gradients[kX] = first ? mx::multiply(dx, by, s) : dx;
     }
   }
+  auto of_sample = [&](const array& a) {
+    return sum_over(a, position_axes(spec, x), /* keepdims= */ false, s);
+  };
   if (wanted.has(kWeight)) {
-    gradients[kWeight] = sum_to(mx::multiply(g, n, s), *weight, s);
+    auto gn = mx::multiply(g, n, s);
+    gradients[kWeight] = spec.grouped ? of_sample(gn) : sum_to(gn, *weight, s);
   }
   if (wanted.has(kBias)) {
-    gradients[kBias] = sum_of_bias(g, weight, s);
+    gradients[kBias] = spec.grouped ? of_sample(g) : sum_of_bias(g, weight, s);
   }
   if (wanted.has(kGate)) {
     auto dz = first ? mx::multiply(of_product, x, s)

@@ -9,7 +9,9 @@
 #include "csrc/norm/channels/checks.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/few_rows.h"
+#include "csrc/norm/groups/groups.h"
 #include "csrc/norm/norm_add_norm/norm_add_norm.h"
+#include "csrc/norm/view.h"
 #include "csrc/op/node.h"
 
 namespace mlx_norms {
@@ -20,6 +22,7 @@ Norm::Norm(const NormSpec& spec, mx::Dtype dtype, const Arrays& inputs)
   if (spec.has(kResidual)) {
     dtypes.push_back(NormInputs(spec.operands, inputs.data()).sum_dtype());
   }
+  dtypes.insert(dtypes.end(), spec.n_outputs() - dtypes.size(), mx::float32);
 }
 
 Norm::Tensor Norm::tensor_of(size_t output) const {
@@ -41,6 +44,9 @@ const char* Norm::name() const {
   if (spec.norm_first) {
     return "mlx_norms::NormAddNorm";
   }
+  if (spec.grouped) {
+    return "mlx_norms::GroupNorm";
+  }
   if (spec.axis != -1) {
     return spec.center ? "mlx_norms::ChannelLayerNorm"
                        : "mlx_norms::ChannelRMSNorm";
@@ -51,7 +57,16 @@ const char* Norm::name() const {
   return spec.center ? "mlx_norms::LayerNorm" : "mlx_norms::RMSNorm";
 }
 
+mx::Shape Norm::shape(const Arrays& inputs, size_t i) const {
+  const auto& x = inputs[tensor_of(i).input];
+  bool is_statistic = spec.grouped && i > 0;
+  return is_statistic ? per_sample(spec, x, View(spec, x).kept) : x.shape();
+}
+
 Donors Norm::donors(const Arrays& inputs, size_t i, mx::Stream) const {
+  if (spec.grouped && i > 0) {
+    return {};
+  }
   auto tensor = tensor_of(i);
   auto in = tensor.in(inputs);
   Donors donors = {};
@@ -66,9 +81,12 @@ Donors Norm::donors(const Arrays& inputs, size_t i, mx::Stream) const {
 }
 
 void Norm::check(const Arrays& inputs) const {
+  NormInputs in(spec.operands, inputs.data());
+  if (spec.grouped) {
+    return check_groups(name(), spec, in);
+  }
   if (spec.axis != -1) {
-    check_channels(name(), spec.axis, {spec.operands, inputs.data()});
-    return;
+    return check_channels(name(), spec.axis, in);
   }
   for_each_tensor([&](const Tensor& tensor) {
     auto* a = &inputs[tensor.input];
@@ -90,7 +108,7 @@ void Norm::check(const Arrays& inputs) const {
 }
 
 bool Norm::is_empty(const Arrays& inputs) const {
-  if (spec.axis != -1) {
+  if (!spec.is_of_rows()) {
     return Op::is_empty(inputs);
   }
   bool empty = true; // all of them
@@ -124,11 +142,12 @@ Arrays Norm::steps(const Arrays& inputs, mx::Stream s) const {
 
 void Norm::append_key(
     const Arrays& inputs,
-    mx::Stream,
+    mx::Stream s,
     std::vector<int64_t>& numbers) const {
-  if (spec.axis != -1) {
+  if (!spec.is_of_rows()) {
     spec.append_key(numbers);
-    append_columns(inputs[0], spec.axis, numbers);
+    spec.grouped ? append_samples(spec, inputs[0], s, numbers)
+                 : append_columns(spec, inputs[0], numbers);
     return;
   }
   for_each_tensor([&](const Tensor& tensor) {
@@ -138,9 +157,9 @@ void Norm::append_key(
   });
 }
 
-OpPtr Norm::sampled(const Arrays&, mx::Stream) const {
+OpPtr Norm::sampled(const Arrays& inputs, mx::Stream s) const {
   auto few = *this;
-  few.spec = spec.flags();
+  few.spec = spec.grouped ? few_groups(spec, inputs[0], s) : spec.flags();
   for (auto& other : few.others) {
     other = other.flags();
   }
@@ -148,8 +167,11 @@ OpPtr Norm::sampled(const Arrays&, mx::Stream) const {
 }
 
 Arrays Norm::sample(const Arrays& inputs, mx::Stream s) const {
+  if (spec.grouped) {
+    return few_samples(spec, inputs, s);
+  }
   if (spec.axis != -1) {
-    return few_places(inputs, spec.axis, 4, s);
+    return few_places(spec, inputs, 4, s);
   }
   Arrays few;
   for_each_tensor([&](const Tensor& tensor) {

@@ -1,6 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 //
-// The norms over the last axis or another one, and their gradients.
+// The norms over the last axis, another one, or groups of channels, and their
+// gradients.
 
 #pragma once
 
@@ -30,9 +31,7 @@ struct Norm : OpOf<Norm> {
 
   bool operator==(const Norm&) const = default;
   const char* name() const override;
-  mx::Shape shape(const Arrays& inputs, size_t i) const override {
-    return inputs[tensor_of(i).input].shape();
-  }
+  mx::Shape shape(const Arrays& inputs, size_t i) const override;
   Donors donors(const Arrays& inputs, size_t i, mx::Stream) const override;
   void check(const Arrays& inputs) const override;
   Arrays fallback(const Arrays& inputs, mx::Stream s) const override;
@@ -47,6 +46,10 @@ struct Norm : OpOf<Norm> {
   bool suits(const Arrays& inputs, mx::Stream s) const override;
   Arrays steps(const Arrays& inputs, mx::Stream s) const override;
 
+  // Not statistics, which GPUs add up in other orders.
+  size_t compared() const override {
+    return spec.grouped ? 1 : Op::compared();
+  }
   bool is_empty(const Arrays& inputs) const override;
   void append_key(
       const Arrays& inputs,
@@ -102,7 +105,9 @@ struct Norm : OpOf<Norm> {
 
 // Those gradients of one tensor that are wanted, of kX, kWeight, kBias and
 // kGate. A weight may broadcast to x: the gradients of weight and bias then
-// have its shape.
+// have its shape. Of groups they are sums over each sample's positions, of
+// shape [samples..., channels], both or neither wanted, and the norm's
+// statistics are inputs, too.
 struct NormVJP : OpOf<NormVJP> {
   NormSpec norm; // of x, [weight], [gate], cotangent, [sum's cotangent]
   Operands wanted;

@@ -5,6 +5,7 @@
 #include "csrc/norm/channels/checks.h"
 #include "csrc/norm/fallback.h"
 #include "csrc/norm/few_rows.h"
+#include "csrc/norm/groups/groups.h"
 #include "csrc/norm/norm.h"
 #include "csrc/op/node.h"
 
@@ -16,6 +17,9 @@ mx::Shape NormVJP::shape(const Arrays& inputs, size_t i) const {
   auto* weight = in[kWeight];
   if (operand == kX || operand == kGate) {
     return in.x().shape();
+  }
+  if (norm.grouped) {
+    return per_sample(norm, in.x(), in.x().shape(-1));
   }
   return operand == kWeight || (weight && weight->ndim() > 1)
       ? weight->shape()
@@ -33,11 +37,15 @@ Donors NormVJP::donors(const Arrays& inputs, size_t i, mx::Stream s) const {
 }
 
 bool NormVJP::is_empty(const Arrays& inputs) const {
-  return norm.axis == -1 ? inputs[0].shape(-1) == 0 : Op::is_empty(inputs);
+  return norm.is_of_rows() ? inputs[0].shape(-1) == 0 : Op::is_empty(inputs);
 }
 
 void NormVJP::check(const Arrays& inputs) const {
   NormInputs in(norm.operands, inputs.data());
+  if (norm.grouped) {
+    check_groups(name(), norm, in);
+    return check_same_shape(name(), "cotangent", *in[kCotangent], in.x());
+  }
   for (auto operand : norm.operands.without({kX, kWeight})) {
     auto* argument = kOperandTraits[operand].name;
     check_same_shape(name(), argument, *in[operand], in.x());
@@ -65,26 +73,31 @@ void NormVJP::append_key(
     mx::Stream s,
     std::vector<int64_t>& numbers) const {
   norm.append_key(numbers);
+  numbers.push_back(wanted.bits());
+  if (norm.grouped) {
+    return append_samples(*this, inputs[0], numbers);
+  }
   if (norm.axis != -1) {
-    append_columns(inputs[0], norm.axis, numbers);
-    numbers.push_back(wanted.bits());
-    return;
+    return append_columns(norm, inputs[0], numbers);
   }
   append_ways(inputs, norm.operands, numbers);
-  numbers.insert(
-      numbers.end(),
-      {wanted.bits(), groups_of(inputs).adjoin, stores_gradients(inputs, s)});
+  numbers.push_back(groups_of(inputs).adjoin);
+  numbers.push_back(stores_gradients(inputs, s));
 }
 
-OpPtr NormVJP::sampled(const Arrays&, mx::Stream) const {
-  return shared(NormVJP(norm.flags(), wanted, dtypes));
+OpPtr NormVJP::sampled(const Arrays& inputs, mx::Stream) const {
+  auto few = norm.grouped ? few_groups(*this, inputs[0]) : norm.flags();
+  return shared(NormVJP(few, wanted, dtypes));
 }
 
 // Of so many rows that parameters' gradients add up several partial sums,
 // unless one loop has all of each group.
 Arrays NormVJP::sample(const Arrays& inputs, mx::Stream s) const {
+  if (norm.grouped) {
+    return few_samples(*this, inputs, s);
+  }
   if (norm.axis != -1) {
-    return few_places(inputs, norm.axis, 6, s);
+    return few_places(norm, inputs, 6, s);
   }
   int length = inputs[0].shape(-1);
   mx::Shape x{2, stores_gradients(inputs, s) ? 2 : 10, 2, length};
@@ -98,7 +111,7 @@ Arrays NormVJP::sample(const Arrays& inputs, mx::Stream s) const {
 RowGroups NormVJP::groups_of(const Arrays& inputs) const {
   NormInputs in(norm.operands, inputs.data());
   auto* weight = in[kWeight];
-  return weight && norm.axis == -1
+  return weight && norm.is_of_rows()
       ? *row_groups(weight->shape(), in.x().shape())
       : RowGroups{1, false};
 }

@@ -16,7 +16,8 @@ enum Operand {
   kPostWeight,
   kWeight,
   kBias,
-  kMean, // of each channel, with its variance
+  kMean, // of each channel, with its variance, or of each group
+  kRest, // of groups: what a float32 mean lacks
   kVariance,
   kScale,
   kShift,
@@ -48,6 +49,7 @@ constexpr OperandTraits kOperandTraits[kOperands] = {
     {"weight", OperandKind::Vector},
     {"bias", OperandKind::Vector},
     {"mean", OperandKind::Vector},
+    {"the mean's rest", OperandKind::Vector},
     {"var", OperandKind::Vector},
     {"scale", OperandKind::Broadcast},
     {"shift", OperandKind::Broadcast},

@@ -8,6 +8,7 @@
 #include "csrc/gpu/rows.h"
 #include "csrc/norm/channels/channels.h"
 #include "csrc/norm/fallback.h"
+#include "csrc/norm/groups/groups.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/together.h"
 #include "kernels/interface.h"
@@ -130,14 +131,17 @@ LaunchPlan Norm::plan(
     const Arrays& inputs,
     const Arrays& outputs,
     mx::Stream stream) const {
+  NormInputs in(spec.operands, inputs.data());
+  if (spec.grouped) {
+    return plan_groups(spec, in, outputs, stream);
+  }
   if (spec.axis != -1) {
-    return plan_channels(
-        spec, {spec.operands, inputs.data()}, outputs[0], stream);
+    return plan_channels(spec, in, outputs[0], stream);
   }
   LaunchPlan plan(stream);
   if (others.empty() && !spec.is_multiplied()) {
     if (inputs[0].size() > 0) {
-      plan_tensor(spec, {spec.operands, inputs.data()}, outputs.data(), plan);
+      plan_tensor(spec, in, outputs.data(), plan);
     }
     return plan;
   }

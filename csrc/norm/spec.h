@@ -42,9 +42,17 @@ enum class Rounding { Early, Late };
 // With a residual s is an output, too.
 struct NormSpec {
   Operands operands{kX};
-  int axis = -1;       // of x, from the end, so that others may be put before
-  bool center = false; // subtract the mean: LayerNorm, else RMSNorm
-  bool l2 = false;     // the sum of squares instead of their mean
+  int axis = -1; // of x, from the end, so that others may be put before
+  // Or x is [samples..., positions..., channels], normalized over all positions
+  // of a group of channels of a sample: group norm; instance norm, with groups
+  // of one channel; batch norm, without axes of samples. Parameters have the
+  // shape [channels], and so have a mean and a variance that are given.
+  bool grouped = false;
+  bool strided = false;    // channel c is in group c % groups, else they adjoin
+  int groups = 0;          // 0: as many as channels
+  int sample_axes = 1;     // of x, its first ones; others are of positions
+  bool center = false;     // subtract the mean: LayerNorm, else RMSNorm
+  bool l2 = false;         // the sum of squares instead of their mean
   bool eps_bounds = false; // of the root, instead of being added under it
   Number factor = 1.0f;    // a number, in x's dtype, if it is no operand
   // (residual + x) * factor, an array of one element, rounded at both steps.
@@ -68,8 +76,16 @@ struct NormSpec {
   // that mx.fast, a sum of two and a float16 clamp have.
   bool is_basic() const {
     return operands.without({kX, kResidual, kWeight, kBias}).count() == 0 &&
-        axis == -1 && is_of_mean_and_eps() && !norm_first && !is_factored() &&
+        is_of_rows() && is_of_mean_and_eps() && !norm_first && !is_factored() &&
         !is_gated() && !is_multiplied();
+  }
+  // Whether each part of the last axis is normalized by itself.
+  bool is_of_rows() const {
+    return axis == -1 && !grouped;
+  }
+  // Whether statistics of each channel are given.
+  bool has_running_statistics() const {
+    return has(kMean) && !has(kRest);
   }
   // Whether the root is that of a mean with eps added.
   bool is_of_mean_and_eps() const {
@@ -94,9 +110,11 @@ struct NormSpec {
   int n_inputs() const {
     return operands.count();
   }
-  // Of one normalized tensor: normalized, [sum].
+  // Of one normalized tensor: normalized, [sum]; of groups whose statistics are
+  // computed normalized, mean, rest, variance. The last three are float32, of
+  // shape [samples..., groups].
   int n_outputs() const {
-    return 1 + has(kResidual);
+    return grouped && !has(kMean) ? 4 : 1 + has(kResidual);
   }
 
   // The norm of a sum that has been computed.

@@ -7,6 +7,7 @@
 #include "csrc/gpu/launch_plan.h"
 #include "csrc/gpu/rows.h"
 #include "csrc/norm/channels/channels.h"
+#include "csrc/norm/groups/groups.h"
 #include "csrc/norm/norm.h"
 #include "csrc/norm/persistent_loops.h"
 #include "kernels/interface.h"
@@ -190,7 +191,7 @@ Launch columns_launch(const Backward& b) {
 } // namespace
 
 bool NormVJP::reads_rows_again(const array& x, mx::Stream stream) const {
-  if (norm.axis != -1 || backend_of(stream) == Backend::Cpu ||
+  if (!norm.is_of_rows() || backend_of(stream) == Backend::Cpu ||
       !wanted.has_any({kWeight, kBias})) {
     return false;
   }
@@ -215,6 +216,9 @@ LaunchPlan NormVJP::plan(
     const Arrays& inputs,
     const Arrays& outputs,
     mx::Stream stream) const {
+  if (norm.grouped) {
+    return plan_groups_vjp(*this, inputs, outputs, stream);
+  }
   if (norm.axis != -1) {
     return plan_channels_vjp(*this, inputs, outputs, stream);
   }

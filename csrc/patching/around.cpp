@@ -272,7 +272,7 @@ class Around {
   // By copies: a place's arrays may be those of this norm.
   void commit(const Rule& rule, const Match& match, array root, array y) {
     if (rule.counted != Counted::Fused &&
-        !(call_.groups && std::ranges::count(taken_, rule.counted))) {
+        !(call_.spec.grouped && std::ranges::count(taken_, rule.counted))) {
       taken_.push_back(rule.counted);
     }
     if (rule.at == At::Joined) {

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "csrc/common/outputs.h"
-#include "csrc/group_norm/group_norm.h"
 #include "csrc/norm/norm.h"
 #include "csrc/rope/norm_rope.h"
 
@@ -38,7 +37,10 @@ class Kinds {
     if (entry.type != type) {
       entry = {type, kind_of(primitive, *type)};
     }
-    return entry.kind;
+    bool grouped = *type == typeid(Norm) &&
+        static_cast<const Norm&>(static_cast<const Node&>(primitive).op())
+            .spec.grouped;
+    return grouped ? Kind::GroupNorm : entry.kind;
   }
 
  private:
@@ -47,9 +49,6 @@ class Kinds {
       const std::type_info& type) {
     if (type == typeid(Norm)) {
       return Kind::Norm;
-    }
-    if (type == typeid(GroupNorm)) {
-      return Kind::GroupNorm;
     }
     std::string_view name = primitive.name();
     if (is_mlx_norm(name)) {

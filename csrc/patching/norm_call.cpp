@@ -3,7 +3,6 @@
 #include "csrc/patching/norm_call.h"
 
 #include "csrc/common/checks.h"
-#include "csrc/group_norm/group_norm.h"
 #include "csrc/norm/norm.h"
 #include "mlx/fast_primitives.h"
 
@@ -15,16 +14,6 @@ void set_inputs(NormCall& call, const array* first) {
   for (auto operand : call.spec.operands) {
     call.in[operand] = *first++;
   }
-}
-
-std::optional<NormCall> of_groups(const GroupNorm& op, const array& output) {
-  if (op.spec.one_channel_each()) {
-    return std::nullopt;
-  }
-  NormCall call{op.spec, op.dtypes[0], output.primitive().stream()};
-  call.groups = op.spec;
-  set_inputs(call, output.inputs().data());
-  return call;
 }
 
 // MLX puts one element in the place of a parameter that is not given.
@@ -68,15 +57,16 @@ std::optional<NormCall> NormCall::of(const array& output) {
   }
   if (auto* norm = op_of<Norm>(output)) {
     const auto& spec = norm->spec;
-    if (!norm->others.empty() || spec.norm_first || spec.is_multiplied()) {
+    bool of_channels = spec.grouped && spec.groups == 0;
+    if (!norm->others.empty() || spec.norm_first || spec.is_multiplied() ||
+        of_channels) {
       return std::nullopt;
     }
-    NormCall call{norm->spec, norm->dtypes[0], output.primitive().stream()};
+    NormCall call{spec, norm->dtypes[0], output.primitive().stream()};
     set_inputs(call, output.inputs().data());
     return call;
   }
-  auto* norm = op_of<GroupNorm>(output);
-  return norm ? of_groups(*norm, output) : std::nullopt;
+  return std::nullopt;
 }
 
 Arrays NormCall::inputs() const {
@@ -89,20 +79,14 @@ Arrays NormCall::inputs() const {
 
 Arrays NormCall::statistics() const {
   Arrays arrays;
-  for (int i = 1; groups && i < groups->n_outputs(); ++i) {
-    GroupNorm op(*groups, dtype);
+  for (int i = 1; spec.grouped && i < spec.n_outputs(); ++i) {
+    Norm op(spec, dtype, inputs());
     arrays.push_back(mx::zeros(op.shape({x()}, i), op.dtypes[i], stream));
   }
   return arrays;
 }
 
 std::optional<Made> NormCall::made() const {
-  if (groups) {
-    auto of = *groups;
-    static_cast<NormSpec&>(of) = spec;
-    of.rounding = Rounding::Late;
-    return made_of(shared(GroupNorm(of, dtype)), inputs(), stream);
-  }
   auto arrays = inputs();
   return made_of(shared(Norm(spec, dtype, arrays)), arrays, stream);
 }

@@ -4,7 +4,7 @@
 
 #pragma once
 
-#include "csrc/group_norm/spec.h"
+#include "csrc/norm/spec.h"
 #include "csrc/patching/pending.h"
 
 namespace mlx_norms {
@@ -21,14 +21,13 @@ struct NormCall {
   mx::Dtype dtype;
   mx::Stream stream;
   PerOperand<OptionalArray> in = {};
-  std::optional<GroupNormSpec> groups = {};
   // Of a pending node of ours or, on a GPU, of MLX's; nullopt: it is none, or
   // has a multiplier, another norm first, several tensors, or statistics of
   // each channel.
   static std::optional<NormCall> of(const array& output);
 
   bool is_of_rows() const {
-    return spec.axis == -1 && !groups && !spec.norm_first;
+    return spec.is_of_rows() && !spec.norm_first;
   }
   const array& x() const {
     return *in[kX];

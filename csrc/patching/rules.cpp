@@ -36,7 +36,7 @@ bool may_be_narrowed(const NormCall& call) {
 }
 
 bool is_bare_of_groups(const NormCall& call) {
-  return call.groups && !call.spec.has(kBias) && !call.spec.is_gated();
+  return call.spec.grouped && !call.spec.has(kBias) && !call.spec.is_gated();
 }
 
 // --- Operands ---------------------------------------------------------------
@@ -284,13 +284,13 @@ const std::vector<Rule>& rules() {
       {Activation,
        Results,
        Takers,
-       [](auto& c) { return c.groups && may_be_activated(c); },
+       [](auto& c) { return c.spec.grouped && may_be_activated(c); },
        activation_of_groups,
        activate},
       {Activation,
        Results,
        Holders,
-       [](auto& c) { return !c.groups && may_be_activated(c); },
+       [](auto& c) { return !c.spec.grouped && may_be_activated(c); },
        activated(y),
        activate},
       // residual + norm(x), normalized

@@ -125,7 +125,9 @@ std::optional<WrittenNorm> norm_of(
     if (!groups || !spec.center) {
       return std::nullopt;
     }
-    call.groups.emplace().groups = *groups;
+    spec.grouped = true;
+    spec.groups = *groups;
+    spec.rounding = Rounding::Late;
   }
   for (const auto& [operand, vector] :
        {std::pair(kWeight, value.weight), {kBias, value.bias}}) {
@@ -141,18 +143,18 @@ std::optional<WrittenNorm> norm_of(
     }
     call.set(operand, as_vector(parameter, stream));
   }
-  if (call.groups && value.weight && value.weight->offset != 0.0f) {
+  if (spec.grouped && value.weight && value.weight->offset != 0.0f) {
     return std::nullopt; // no op has it: the weight is taken after the norm
   }
-  if (value.weight) {
+  if (value.weight && !spec.grouped) {
     spec.weight_offset = value.weight->offset;
     spec.rounding = value.rounded || call.dtype == mx::float32 ? Rounding::Early
                                                                : Rounding::Late;
   }
-  auto kind = call.groups ? Counted::GroupNorm
-      : spec.l2           ? Counted::L2Norm
-      : spec.center       ? Counted::LayerNorm
-                          : Counted::RmsNorm;
+  auto kind = spec.grouped ? Counted::GroupNorm
+      : spec.l2            ? Counted::L2Norm
+      : spec.center        ? Counted::LayerNorm
+                           : Counted::RmsNorm;
   return WrittenNorm{output, std::move(call), kind};
 }
 
@@ -246,7 +248,7 @@ bool is_alone(const array& output, const Reader& reader, const Graph& graph) {
 bool may_end_at(WrittenNorm& norm, const Graph& graph) {
   auto& call = norm.call;
   const auto x = call.x();
-  if (!call.groups || call.groups->groups < 2) {
+  if (!call.spec.grouped || call.spec.groups < 2) {
     return true;
   }
   auto* join = graph.only_taker(norm.output);

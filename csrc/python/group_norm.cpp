@@ -3,7 +3,7 @@
 #include "csrc/python/arguments.h"
 #include "csrc/python/bindings.h"
 
-#include "csrc/group_norm/ops.h"
+#include "csrc/norm/groups/ops.h"
 
 namespace nb = nanobind;
 

@@ -399,7 +399,7 @@ def test_staged_rows_leave_registers_enough(name, norm):
 @pytest.mark.parametrize("activation", [0, 2])
 @pytest.mark.parametrize("name", ["held_groups_8_4", "held_groups_8_2", "held_groups_4_4"])
 def test_held_groups_leave_registers_enough(name, activation):
-    """For the threads that csrc/group_norm/plan.cpp asks for."""
+    """For the threads that csrc/norm/groups/plan.cpp asks for."""
     stem, kernel = KERNELS[name]
     flags = VECTORS | (BFLOAT16 if "_8_" in name else FLOAT32)
     operands = ("group_x", "group_y", "weight", "bias")

@@ -165,21 +165,21 @@ MUTANTS = [
 METAL_MUTANTS = [
     Mutant(
         "group norm in one launch: a thread's channels all of its first one's group",
-        "csrc/group_norm/geometry.cpp",
+        "csrc/norm/groups/geometry.cpp",
         "strided || of_group % width != 0",
         "strided",
         "tests/group_norm/test_forward.py::test_group_norm",
     ),
     Mutant(
         "group norm: as many chunks of fewer steps",
-        "csrc/group_norm/geometry.cpp",
+        "csrc/norm/groups/geometry.cpp",
         "  finer.chunks = ceil_div(positions, finer.chunk_size());\n",
         "",
         "tests/group_norm/test_forward.py::test_group_norm",
     ),
     Mutant(
         "group norm: chunks that overlap",
-        "csrc/group_norm/geometry.cpp",
+        "csrc/norm/groups/geometry.cpp",
         "ceil_div(wanted, kAtOnce) * kAtOnce, kMinSteps",
         "wanted, kMinSteps + 1",
         "tests/group_norm/test_forward.py::test_group_norm",

@@ -13,8 +13,8 @@
 
 #include "csrc/cpu/isa.h"
 #include "csrc/cpu/row_blocks.h"
-#include "csrc/group_norm/cpu_samples.h"
 #include "csrc/norm/cpu_kernels.h"
+#include "csrc/norm/groups/cpu_samples.h"
 
 using namespace mlx_norms::cpu;
 

@@ -25,7 +25,7 @@ SOURCES = (
     "tools/sanitizers/norms_on_threads.cpp",
     "csrc/cpu/threads.cpp",
     "csrc/cpu/isa.cpp",
-    "csrc/group_norm/cpu_statistics.cpp",
+    "csrc/norm/groups/cpu_statistics.cpp",
 )
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 LEVELS = {

@@ -34,7 +34,14 @@ void eval_channels_vjp(
 // For a self-check: what kernels depend on besides options, and arrays like
 // these inputs, of few samples, with as many places as have the same vectors
 // and threads, but few.
-void append_columns(const array& x, int axis, std::vector<int64_t>& numbers);
-Arrays few_places(const Arrays& inputs, int axis, int samples, mx::Stream s);
+void append_columns(
+    const NormSpec& spec,
+    const array& x,
+    std::vector<int64_t>& numbers);
+Arrays few_places(
+    const NormSpec& spec,
+    const Arrays& inputs,
+    int samples,
+    mx::Stream s);
 
 } // namespace mlx_norms

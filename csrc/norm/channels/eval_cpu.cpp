@@ -9,6 +9,7 @@
 #include "csrc/norm/channels/geometry.h"
 #include "csrc/norm/cpu_lanes.h"
 #include "csrc/norm/cpu_parameters.h"
+#include "csrc/norm/view.h"
 #include "csrc/op/node.h"
 #include "mlx/backend/cpu/encoder.h"
 
@@ -21,9 +22,10 @@ using namespace cpu;
 // An array as [outer, channels, inner].
 class ChannelArray {
  public:
-  ChannelArray(const mx::array& a, int axis) : data_(a.data<char>()) {
+  ChannelArray(const NormSpec& spec, const mx::array& a)
+      : data_(a.data<char>()) {
     type_ = float_type(a.dtype());
-    int channels_axis = a.ndim() + axis;
+    int channels_axis = a.ndim() + spec.axis;
     for (int i = 0; i < static_cast<int>(a.ndim()); ++i) {
       Axis of{a.shape(i), {a.strides()[i]}};
       append(all_, of);
@@ -36,8 +38,9 @@ class ChannelArray {
         inner_.empty() || (inner_.size() == 1 && inner_[0].strides[0] == 1);
     if (!in_place) {
       size_ = a.size();
-      dense_step_ = inner_size(a, axis);
-      dense_sample_ = dense_step_ * a.shape(channels_axis);
+      View view(spec, a);
+      dense_step_ = view.kept;
+      dense_sample_ = dense_step_ * view.a;
     }
   }
 
@@ -94,14 +97,11 @@ struct ColumnRuns {
   int64_t per_sample;
   int64_t count;
 
-  ColumnRuns(const mx::array& x, int axis)
-      : channels(x.shape(axis)),
-        inner(inner_size(x, axis)),
-        per_sample((inner + kSumLanes - 1) / kSumLanes) {
-    auto sample = channels * inner;
-    count =
-        sample == 0 ? 0 : static_cast<int64_t>(x.size()) / sample * per_sample;
-  }
+  explicit ColumnRuns(const View& view)
+      : channels(view.a),
+        inner(view.kept),
+        per_sample((inner + kSumLanes - 1) / kSumLanes),
+        count(channels == 0 ? 0 : view.outer * per_sample) {}
 
   // Sums over all columns are taken over these blocks of runs, the same for any
   // number of threads.
@@ -153,8 +153,8 @@ void eval_channels(
     const NormInputs& in,
     array& to,
     mx::Stream stream) {
-  ChannelArray x(in.x(), spec.axis);
-  ColumnRuns of(in.x(), spec.axis);
+  ChannelArray x(spec, in.x());
+  ColumnRuns of(View(spec, in.x()));
   Parameter weight(in[kWeight], spec.weight_offset), bias(in[kBias], 0.0f);
   auto out = rows_out(to);
   if (to.size() == 0) {
@@ -238,8 +238,8 @@ void eval_channels_vjp(
   const auto& norm = op.norm;
   auto wanted = op.wanted;
   NormInputs in(norm.operands, inputs.data());
-  ChannelArray s(in.x(), norm.axis), cotangent(*in[kCotangent], norm.axis);
-  ColumnRuns of(in.x(), norm.axis);
+  ChannelArray s(norm, in.x()), cotangent(norm, *in[kCotangent]);
+  ColumnRuns of(View(norm, in.x()));
   Parameter weight(in[kWeight], norm.weight_offset);
   auto gradient = [&](Operand operand) {
     auto* out = wanted.find(operand, outputs.data());

@@ -3,17 +3,26 @@
 #include "csrc/common/self_check.h"
 #include "csrc/norm/channels/channels.h"
 #include "csrc/norm/channels/geometry.h"
+#include "csrc/norm/view.h"
 
 namespace mlx_norms {
 
-void append_columns(const array& x, int axis, std::vector<int64_t>& numbers) {
-  numbers.push_back(x.shape(axis));
-  numbers.push_back(places_like(inner_size(x, axis)));
+void append_columns(
+    const NormSpec& spec,
+    const array& x,
+    std::vector<int64_t>& numbers) {
+  View view(spec, x);
+  numbers.push_back(view.a);
+  numbers.push_back(places_like(view.kept));
 }
 
-Arrays few_places(const Arrays& inputs, int axis, int samples, mx::Stream s) {
-  int channels = inputs[0].shape(axis);
-  int inner = places_like(inner_size(inputs[0], axis));
+Arrays few_places(
+    const NormSpec& spec,
+    const Arrays& inputs,
+    int samples,
+    mx::Stream s) {
+  View view(spec, inputs[0]);
+  int channels = view.a, inner = places_like(view.kept);
   Arrays few;
   for (size_t i = 0; i < inputs.size(); ++i) {
     bool parameter = inputs[i].ndim() == 1;

@@ -22,14 +22,6 @@ constexpr int kFewThreadgroups = 4, kMinBytes = 64;
 
 } // namespace
 
-int64_t inner_size(const mlx::core::array& x, int axis) {
-  int64_t inner = 1;
-  for (int i = axis + 1; i < 0; ++i) {
-    inner *= x.shape(i);
-  }
-  return inner;
-}
-
 ChannelGeometry::ChannelGeometry(
     int channels,
     int64_t inner,

@@ -4,12 +4,7 @@
 
 #include <cstdint>
 
-#include "mlx/array.h"
-
 namespace mlx_norms {
-
-// The number of elements from one channel of a contiguous array to the next.
-int64_t inner_size(const mlx::core::array& x, int axis);
 
 // How columns are spread over threads (kernels/norm/channels/columns.h). This
 // depends on the channels, on inner and on the dtype alone, so that norms are

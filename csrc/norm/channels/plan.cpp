@@ -10,6 +10,7 @@
 #include "csrc/norm/channels/channels.h"
 #include "csrc/norm/channels/geometry.h"
 #include "csrc/norm/persistent_loops.h"
+#include "csrc/norm/view.h"
 #include "kernels/interface.h"
 
 namespace mlx_norms {
@@ -149,8 +150,9 @@ LaunchPlan plan_channels(
   if (out.size() == 0) {
     return plan;
   }
-  int channels = given.shape(axis);
-  auto inner = inner_size(given, axis);
+  View view(spec, given);
+  int channels = view.a;
+  auto inner = view.kept;
   ChannelGeometry geometry(
       channels,
       inner,
@@ -203,11 +205,12 @@ LaunchPlan plan_channels_vjp(
   auto* input = gradient(kX);
   auto* weight_gradient = gradient(kWeight);
   auto* bias_gradient = gradient(kBias);
-  int channels = given.shape(axis);
+  View view(norm, given);
+  int channels = view.a;
+  auto inner = view.kept;
   if (channels == 0) {
     return plan;
   }
-  auto inner = inner_size(given, axis);
   // Eight columns of a thread are of 16-bit values in both.
   auto item_size = std::max(given.itemsize(), of_result.itemsize());
   ChannelGeometry geometry(

@@ -291,7 +291,7 @@ template <int N, int V>
   template [[host_name("held_groups_" #N "_" #V)]] [[kernel]] \
   decltype(held_groups<N, V>) held_groups<N, V>;
 
-// The combinations that csrc/group_norm/geometry.cpp chooses.
+// The combinations that csrc/norm/groups/geometry.cpp chooses.
 INSTANTIATE_HELD_GROUPS(4, 1)
 INSTANTIATE_HELD_GROUPS(4, 2)
 INSTANTIATE_HELD_GROUPS(4, 4)

@@ -2,7 +2,6 @@
 //
 // In place of csrc/op/eval_cpu.cpp and of each op's: no op runs on the CPU.
 
-#include "csrc/group_norm/group_norm.h"
 #include "csrc/norm/norm.h"
 #include "csrc/rope/norm_rope.h"
 #include "eval.h"
@@ -21,8 +20,6 @@ void Node::eval_cpu(const Arrays& inputs, Arrays& outputs) {
 
 NOT_ON_THE_CPU(Norm)
 NOT_ON_THE_CPU(NormVJP)
-NOT_ON_THE_CPU(GroupNorm)
-NOT_ON_THE_CPU(GroupNormVJP)
 NOT_ON_THE_CPU(NormRope)
 
 } // namespace mlx_norms

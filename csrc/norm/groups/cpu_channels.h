@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "csrc/cpu/scratch.h"
-#include "csrc/group_norm/cpu_statistics.h"
-#include "csrc/group_norm/group_norm.h"
 #include "csrc/norm/cpu_parameters.h"
+#include "csrc/norm/groups/cpu_statistics.h"
+#include "csrc/norm/groups/groups.h"
+#include "csrc/norm/view.h"
 
 namespace mlx_norms::cpu {
 
@@ -72,16 +73,9 @@ void for_channels(
 }
 
 // Of an x that is not empty.
-inline GroupGeometry geometry_of(
-    const GroupNormSpec& spec,
-    const mx::array& x) {
-  int64_t samples = 1;
-  for (int i = 0; i < spec.sample_axes; ++i) {
-    samples *= x.shape(i);
-  }
-  int64_t channels = x.shape(-1);
-  int64_t positions = x.size() / (samples * channels);
-  return {samples, positions, channels, spec.groups_of(x), spec.strided};
+inline GroupGeometry geometry_of(const NormSpec& spec, const mx::array& x) {
+  View view(spec, x);
+  return {view.outer, view.a, view.channels(), view.kept, spec.strided};
 }
 
 // The partial sums of a sample whose statistics are taken along its channels:

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/group_norm/cpu_statistics.h"
+#include "csrc/norm/groups/cpu_statistics.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,10 +3,10 @@
 // x is read twice, chunk by chunk: for sums, which are merged in an order that
 // does not depend on the number of threads, and for the results.
 
-#include "csrc/group_norm/cpu_channels.h"
-#include "csrc/group_norm/cpu_lanes.h"
-#include "csrc/group_norm/cpu_rows.h"
-#include "csrc/group_norm/cpu_samples.h"
+#include "csrc/norm/groups/cpu_channels.h"
+#include "csrc/norm/groups/cpu_lanes.h"
+#include "csrc/norm/groups/cpu_rows.h"
+#include "csrc/norm/groups/cpu_samples.h"
 #include "csrc/op/node.h"
 #include "mlx/backend/cpu/encoder.h"
 
@@ -27,7 +27,7 @@ struct NormArrays {
 class Normalizer {
  public:
   Normalizer(
-      const GroupNormSpec& spec,
+      const NormSpec& spec,
       const GroupGeometry& of,
       const NormArrays& arrays)
       : of(of),
@@ -40,7 +40,7 @@ class Normalizer {
 
   void run(const Samples& samples) const {
     ChannelRows vectors(of, samples.count, kForwardRows);
-    if (spec_.running()) {
+    if (spec_.has_running_statistics()) {
       auto *mean = mean_.data(), *variance = variance_.data();
       samples.for_each([&](int64_t i) {
         set_statistics(of, mean, nullptr, variance, spec_.eps, vectors.at(i));
@@ -123,14 +123,14 @@ class Normalizer {
   }
 
   const GroupGeometry& of;
-  const GroupNormSpec& spec_;
+  const NormSpec& spec_;
   const NormArrays& arrays_;
   FloatParameter weight_, bias_, mean_, variance_;
 };
 
 // Tile by tile, in which x becomes y.
 void normalize_in_lanes(
-    const GroupNormSpec& spec,
+    const NormSpec& spec,
     const GroupLanes& lanes,
     const DenseRows& x,
     const LaneParameter& weight,
@@ -180,11 +180,11 @@ void normalize_in_lanes(
 
 } // namespace
 
-void GroupNorm::eval_cpu(
-    const Arrays& inputs,
+void eval_groups(
+    const NormSpec& spec,
+    const NormInputs& in,
     Arrays& outputs,
-    mx::Stream stream) const {
-  NormInputs in(spec.operands, inputs.data());
+    mx::Stream stream) {
   bool empty = in.x().size() == 0;
   float* statistics[3] = {};
   for (size_t i = 1; i < outputs.size(); ++i) {
@@ -200,7 +200,7 @@ void GroupNorm::eval_cpu(
   Parameter weight(in[kWeight]), bias(in[kBias]);
   auto y = rows_out(outputs[0]);
   auto& encoder = mx::cpu::get_command_encoder(stream);
-  if (!spec.running() && GroupLanes::are_for(of)) {
+  if (!spec.has_running_statistics() && GroupLanes::are_for(of)) {
     encoder.dispatch(
         [=, spec = spec, lanes = GroupLanes(of), x = DenseRows(in.x())]() {
           LaneParameter w(lanes, weight, 1.0f), b(lanes, bias, -0.0f);

@@ -1,6 +1,6 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/group_norm/geometry.h"
+#include "csrc/norm/groups/geometry.h"
 
 #include <algorithm>
 

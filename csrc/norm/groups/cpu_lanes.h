@@ -14,9 +14,9 @@
 
 #include "csrc/cpu/row_blocks.h"
 #include "csrc/cpu/row_runs.h"
-#include "csrc/group_norm/cpu_statistics.h"
 #include "csrc/norm/cpu_lanes.h"
 #include "csrc/norm/cpu_parameters.h"
+#include "csrc/norm/groups/cpu_statistics.h"
 
 namespace mlx_norms::cpu {
 

@@ -8,7 +8,7 @@
 
 #include "csrc/cpu/row_blocks.h"
 #include "csrc/cpu/scratch.h"
-#include "csrc/group_norm/cpu_statistics.h"
+#include "csrc/norm/groups/cpu_statistics.h"
 
 namespace mlx_norms::cpu {
 

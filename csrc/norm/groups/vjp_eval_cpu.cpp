@@ -4,10 +4,10 @@
 // gradient.
 
 #include "csrc/common/derivatives.h"
-#include "csrc/group_norm/cpu_channels.h"
-#include "csrc/group_norm/cpu_lanes.h"
-#include "csrc/group_norm/cpu_rows.h"
-#include "csrc/group_norm/cpu_samples.h"
+#include "csrc/norm/groups/cpu_channels.h"
+#include "csrc/norm/groups/cpu_lanes.h"
+#include "csrc/norm/groups/cpu_rows.h"
+#include "csrc/norm/groups/cpu_samples.h"
 #include "csrc/op/node.h"
 #include "mlx/backend/cpu/encoder.h"
 
@@ -28,13 +28,14 @@ struct VJPArrays {
 class Differentiator {
  public:
   Differentiator(
-      const GroupNormVJPSpec& vjp,
+      const NormVJP& vjp,
       const GroupGeometry& of,
       const VJPArrays& arrays)
       : of(of),
         vjp_(vjp),
         arrays_(arrays),
-        takes_means_(vjp.takes_means()),
+        takes_means_(takes_means(vjp)),
+        wants_sums_(arrays.sums[0]),
         weight_(weight_or_ones(arrays.weight, of.channels)),
         bias_(bias_or_zeros(arrays.bias, of.channels)) {}
 
@@ -53,7 +54,7 @@ class Differentiator {
           vjp_.norm.eps,
           vectors.at(i));
     });
-    if (vjp_.sums || takes_means_) {
+    if (wants_sums_ || takes_means_) {
       ChannelRows partials(of, samples.count * of.chunks, 2);
       samples.for_chunks([&](int64_t i, int64_t chunk, auto begin, auto end) {
         add_up(begin, end, vectors.at(i), partials.at(chunk));
@@ -62,7 +63,7 @@ class Differentiator {
         merge(samples.first + i, partials.at(i * of.chunks), vectors.at(i));
       });
     }
-    if (vjp_.input) {
+    if (arrays_.input.data) {
       samples.for_chunks_again([&](int64_t i, int64_t, auto begin, auto end) {
         apply(begin, end, vectors.at(i));
       });
@@ -112,7 +113,7 @@ class Differentiator {
           auto* to = groups + i * of.groups;
           add_weighted(of, sum, job.weight, some.first, some.count, to);
         }
-        if (vjp_.sums) {
+        if (wants_sums_) {
           auto* to = sums_of(i, row / of.positions) + some.first;
           for (int64_t c = 0; c < some.count; ++c) {
             to[c] = first ? sum[c] : to[c] + sum[c];
@@ -196,13 +197,13 @@ class Differentiator {
 
   // Null if they are not wanted.
   float* sums_of(int i, int64_t sample) const {
-    return vjp_.sums ? arrays_.sums[i] + sample * of.channels : nullptr;
+    return wants_sums_ ? arrays_.sums[i] + sample * of.channels : nullptr;
   }
 
   const GroupGeometry& of;
-  const GroupNormVJPSpec& vjp_;
+  const NormVJP& vjp_;
   const VJPArrays& arrays_;
-  bool takes_means_;
+  bool takes_means_, wants_sums_;
   FloatParameter weight_, bias_;
 };
 
@@ -235,7 +236,7 @@ void set_means(
 
 // Tile by tile, in which x becomes its gradient.
 void differentiate_in_lanes(
-    const GroupNormVJPSpec& vjp,
+    const NormVJP& vjp,
     const GroupLanes& lanes,
     const DenseRows& x,
     const DenseRows& cotangent,
@@ -292,12 +293,12 @@ void differentiate_in_lanes(
         for (int64_t c = 0; c < channels; c += lanes.lanes) {
           kernels().lane_sums(job_of(c, w, b));
         }
-        if (vjp.sums) {
+        if (sums[0]) {
           LanePlaces at(lanes, first, count, 1, of.channels);
           at.from_tile(bias_sums, sums[0] + sample * of.channels);
           at.from_tile(weight_sums, sums[1] + sample * of.channels);
         }
-        if (vjp.input) {
+        if (input.data) {
           set_means(lanes, w, bias_sums, mean_wg);
           set_means(lanes, w, weight_sums, mean_wgn);
           for (int64_t c = 0; c < channels; c += lanes.lanes) {
@@ -313,19 +314,20 @@ void differentiate_in_lanes(
 
 } // namespace
 
-void GroupNormVJP::eval_cpu(
+void eval_groups_vjp(
+    const NormVJP& op,
     const Arrays& inputs,
     Arrays& outputs,
-    mx::Stream stream) const {
-  const auto& norm = spec.norm;
+    mx::Stream stream) {
+  const auto& norm = op.norm;
   NormInputs in(norm.operands, inputs.data());
   bool empty = in.x().size() == 0;
   float* sums[2] = {};
-  for (int i = 0; spec.sums && i < 2; ++i) {
-    auto& out = outputs[spec.input + i];
-    sums[i] = out.data<float>();
-    if (empty) {
-      std::fill_n(sums[i], out.size(), 0.0f);
+  for (int i = 0; i < 2; ++i) {
+    auto* out = op.wanted.find(i == 0 ? kBias : kWeight, outputs.data());
+    sums[i] = out ? out->data<float>() : nullptr;
+    if (out && empty) {
+      std::fill_n(sums[i], out->size(), 0.0f);
     }
   }
   if (empty) {
@@ -333,38 +335,35 @@ void GroupNormVJP::eval_cpu(
   }
   auto of = geometry_of(norm, in.x());
   Parameter weight(in[kWeight]), bias(in[kBias]);
-  auto input = spec.input ? rows_out(outputs[0]) : RowsOut();
-  auto* statistics = &inputs[inputs.size() - 4]; // forward's, or two are given
+  auto input = op.wanted.has(kX) ? rows_out(outputs[0]) : RowsOut();
   auto& encoder = mx::cpu::get_command_encoder(stream);
-  if (!norm.running() && GroupLanes::are_for(of)) {
+  if (!norm.has_running_statistics() && GroupLanes::are_for(of)) {
     std::vector<DenseRows> given;
-    for (int i = 0; i < 3; ++i) {
-      given.emplace_back(statistics[i]);
+    for (auto operand : {kMean, kRest, kVariance}) {
+      given.emplace_back(*in[operand]);
     }
     encoder.dispatch([=,
-                      spec = spec,
+                      op = op,
                       lanes = GroupLanes(of),
                       x = DenseRows(in.x()),
-                      g = DenseRows(inputs.back())]() {
+                      g = DenseRows(*in[kCotangent])]() {
       LaneParameter w(lanes, weight, 1.0f), b(lanes, bias, -0.0f);
-      differentiate_in_lanes(spec, lanes, x, g, given, w, b, input, sums);
+      differentiate_in_lanes(op, lanes, x, g, given, w, b, input, sums);
     });
     return;
   }
-  auto of_each = [&](int i, const array* given) {
-    return Parameter(norm.running() ? given : &statistics[i]);
-  };
   VJPArrays arrays{
-      GroupRows({&in.x(), &inputs.back()}, spec.input ? &outputs[0] : nullptr),
+      GroupRows(
+          {&in.x(), &*in[kCotangent]}, input.data ? &outputs[0] : nullptr),
       weight,
       bias,
-      of_each(0, in[kMean]),
-      of_each(1, nullptr),
-      of_each(2, in[kVariance]),
+      Parameter(in[kMean]),
+      Parameter(in[kRest]),
+      Parameter(in[kVariance]),
       input,
       {sums[0], sums[1]}};
-  encoder.dispatch([spec = spec, of, arrays]() {
-    Differentiator gradients(spec, of, arrays);
+  encoder.dispatch([op = op, of, arrays]() {
+    Differentiator gradients(op, of, arrays);
     for_samples(of, [&](const Samples& some) { gradients.run(some); });
   });
 }

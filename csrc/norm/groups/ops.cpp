@@ -1,10 +1,10 @@
 // Copyright © 2026 mlx_norms contributors
 
-#include "csrc/group_norm/ops.h"
+#include "csrc/norm/groups/ops.h"
 
 #include "csrc/common/checks.h"
-#include "csrc/group_norm/group_norm.h"
 #include "csrc/norm/checks.h"
+#include "csrc/norm/norm.h"
 
 namespace mlx_norms {
 
@@ -13,7 +13,7 @@ namespace {
 // {normalized, [mean, rest, variance]}
 Arrays normalize(
     const char* op,
-    GroupNormSpec spec,
+    const NormSpec& view,
     const GroupNormArguments& a,
     bool running = false) {
   const auto& x = *a.x;
@@ -28,13 +28,15 @@ Arrays normalize(
   if (a.dtype) {
     check_dtype(op, "dtype", *a.dtype);
   }
-  static_cast<NormSpec&>(spec) =
+  auto spec =
       spec_of(op, /* center= */ true, in, a.eps, /* weight_offset= */ 0.0f);
+  spec.grouped = true;
+  spec.strided = view.strided;
+  spec.groups = view.groups;
+  spec.sample_axes = view.sample_axes;
   spec.activation = parse_activation(op, a.activation, {"silu", "gelu"});
-  return make(
-      GroupNorm(spec, a.dtype.value_or(x.dtype())),
-      in.arrays(),
-      mx::to_stream(a.stream));
+  auto dtype = a.dtype.value_or(x.dtype());
+  return make_norm(spec, dtype, in.arrays(), mx::to_stream(a.stream));
 }
 
 void check_axes(
@@ -104,7 +106,7 @@ array group_norm(const GroupNormArguments& a) {
             std::to_string(channels) + ", but is " +
             std::to_string(a.num_groups) + ".");
   }
-  GroupNormSpec spec;
+  NormSpec spec;
   spec.groups = a.num_groups;
   spec.strided = !a.pytorch_compatible;
   return normalize(op, spec, a)[0];
@@ -144,7 +146,7 @@ Arrays batch_norm(const GroupNormArguments& a) {
         "shape " +
             text(x.shape()) + ".");
   }
-  GroupNormSpec spec;
+  NormSpec spec;
   spec.sample_axes = 0;
   auto outputs = normalize(op, spec, a, /* running= */ mean && !a.training);
   if (!mean || !a.training) {

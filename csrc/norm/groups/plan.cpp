@@ -6,7 +6,8 @@
 #include "csrc/gpu/integers.h"
 #include "csrc/gpu/launch_plan.h"
 #include "csrc/gpu/rows.h"
-#include "csrc/group_norm/group_norm.h"
+#include "csrc/norm/groups/groups.h"
+#include "csrc/norm/view.h"
 #include "kernels/interface.h"
 
 namespace mlx_norms {
@@ -22,27 +23,20 @@ struct Sizes {
   int groups;
   SampleGeometry geometry;
 
-  Sizes(const GroupNormSpec& spec, const mx::array& x)
-      : samples(samples_of(spec, x)),
-        groups(spec.groups_of(x)),
-        geometry(
-            x.shape(-1),
-            row_count(x) / std::max(samples, 1),
-            x.itemsize()) {
+  Sizes(const NormSpec& spec, const mx::array& x)
+      : Sizes(View(spec, x), x.itemsize()) {}
+
+ private:
+  Sizes(const View& view, int item_size)
+      : samples(view.outer),
+        groups(view.kept),
+        geometry(view.channels(), view.a, item_size) {
     auto threadgroups = int64_t{samples} * geometry.chunks * geometry.blocks;
     if (threadgroups > kInt32Max || int64_t{samples} * groups > kInt32Max) {
       throw std::runtime_error(
           "[mlx_norms] A GPU kernel normalizes at most 2^31 - 1 groups at "
           "once.");
     }
-  }
-
-  static int samples_of(const GroupNormSpec& spec, const mx::array& x) {
-    int64_t samples = 1;
-    for (int i = 0; i < spec.sample_axes; ++i) {
-      samples *= x.shape(i);
-    }
-    return samples;
   }
 };
 
@@ -116,7 +110,7 @@ Launch& launch_elements(
 template <typename K>
 void bind_parameters(
     Launch& launch,
-    const GroupNormSpec& spec,
+    const NormSpec& spec,
     const Sizes& sizes,
     const Parameters& of) {
   launch.set(K::group_strided, spec.strided);
@@ -134,11 +128,11 @@ void bind_parameters(
 }
 
 std::optional<HeldGeometry> held_geometry(
-    const GroupNormSpec& spec,
+    const NormSpec& spec,
     const Sizes& sizes,
     const mx::array& x,
     mx::Stream stream) {
-  if (spec.running()) {
+  if (spec.has_running_statistics()) {
     return std::nullopt;
   }
   return HeldGeometry::choose(
@@ -153,7 +147,7 @@ std::optional<HeldGeometry> held_geometry(
 // The norm in one launch.
 void launch_held(
     LaunchPlan& plan,
-    const GroupNormSpec& spec,
+    const NormSpec& spec,
     const Sizes& sizes,
     const HeldGeometry& geometry,
     const NormInputs& in,
@@ -224,7 +218,7 @@ struct PartialStatistics {
 // Of no chunks the statistics are NaN.
 void launch_statistics(
     LaunchPlan& plan,
-    const GroupNormSpec& spec,
+    const NormSpec& spec,
     const Sizes& sizes,
     const PartialStatistics& partials,
     const Arrays& outputs) {
@@ -258,7 +252,7 @@ struct ParameterSums {
 // The sums over all chunks and, unless null, the means that x's gradient takes.
 void launch_sums(
     LaunchPlan& plan,
-    const GroupNormSpec& spec,
+    const NormSpec& spec,
     const Sizes& sizes,
     const Parameter& weight,
     const ParameterSums& partials,
@@ -294,19 +288,17 @@ void launch_sums(
 
 } // namespace
 
-std::optional<HeldGeometry> held_geometry(
-    const GroupNormSpec& spec,
-    const mx::array& x,
-    mx::Stream stream) {
+std::optional<HeldGeometry>
+held_geometry(const NormSpec& spec, const mx::array& x, mx::Stream stream) {
   return held_geometry(spec, Sizes(spec, x), x, stream);
 }
 
-LaunchPlan GroupNorm::plan(
-    const Arrays& inputs,
+LaunchPlan plan_groups(
+    const NormSpec& spec,
+    const NormInputs& in,
     const Arrays& outputs,
-    mx::Stream stream) const {
+    mx::Stream stream) {
   LaunchPlan plan(stream);
-  NormInputs in(spec.operands, inputs.data());
   // Nobody reads the statistics of groups without channels.
   bool none = outputs.back().size() == 0 || in.x().shape(-1) == 0;
   if (outputs[0].size() == 0 && none) {
@@ -323,7 +315,7 @@ LaunchPlan GroupNorm::plan(
     return plan;
   }
   auto x = read_rows(in.x(), geometry.width, plan);
-  if (!spec.running()) {
+  if (!spec.has_running_statistics()) {
     PartialStatistics partials(sizes, plan);
     {
       using K = kernels::group_partials;
@@ -337,7 +329,10 @@ LaunchPlan GroupNorm::plan(
     launch_statistics(plan, spec, sizes, partials, outputs);
   }
   Parameters parameters(
-      in, spec.running() ? nullptr : &outputs[1], geometry.width, plan);
+      in,
+      spec.has_running_statistics() ? nullptr : &outputs[1],
+      geometry.width,
+      plan);
   using K = kernels::group_normalize;
   auto& launch = launch_elements<K>(plan, "group_normalize", sizes, x);
   launch.threads_per_core = kForwardThreads;
@@ -346,29 +341,34 @@ LaunchPlan GroupNorm::plan(
   return plan;
 }
 
-LaunchPlan GroupNormVJP::plan(
+LaunchPlan plan_groups_vjp(
+    const NormVJP& op,
     const Arrays& inputs,
     const Arrays& outputs,
-    mx::Stream stream) const {
+    mx::Stream stream) {
   LaunchPlan plan(stream);
-  const auto& vjp = this->spec;
-  const auto& spec = vjp.norm;
+  const auto& spec = op.norm;
   NormInputs in(spec.operands, inputs.data());
+  auto gradient = [&](Operand operand) {
+    return op.wanted.find(operand, outputs.data());
+  };
+  auto* input = gradient(kX);
+  bool wants_sums = gradient(kBias);
   if (in.x().size() == 0 && outputs.back().size() == 0) {
     return plan;
   }
   Sizes sizes(spec, in.x());
   if (in.x().size() == 0) { // the sums, over no chunks
     const auto& none = plan.temporary({1}, mx::float32);
-    ParameterSums sums{outputs[vjp.input], outputs[vjp.input + 1]};
+    ParameterSums sums{*gradient(kBias), *gradient(kWeight)};
     launch_sums(plan, spec, sizes, {}, {none, none}, sums, nullptr);
     return plan;
   }
   const auto& geometry = sizes.geometry;
-  const auto& cotangent = inputs.back();
-  auto* statistics = spec.running() ? nullptr : &inputs[inputs.size() - 4];
-  bool of_sums = vjp.takes_means();
-  bool at_once = vjp.input && vjp.sums && spec.running();
+  const auto& cotangent = *in[kCotangent];
+  auto* statistics = spec.has_running_statistics() ? nullptr : in[kMean];
+  bool of_sums = takes_means(op);
+  bool at_once = input && wants_sums && spec.has_running_statistics();
   auto x = read_rows(in.x(), geometry.width, plan);
   auto g = read_rows(cotangent, geometry.width, plan);
   if (spec.activation == Activation::None) {
@@ -376,13 +376,13 @@ LaunchPlan GroupNormVJP::plan(
   }
   Parameters parameters(in, statistics, geometry.width, plan);
   const mx::array* group_means = nullptr;
-  if (vjp.sums || of_sums) {
+  if (wants_sums || of_sums) {
     int of_group = geometry.channels / sizes.groups;
     // One chunk's partial sums are those over all chunks.
-    bool one_chunk = vjp.sums_at_once(geometry.chunks, of_group);
-    auto sums = [&](int i, bool partial) -> const mx::array& {
-      if (vjp.sums && partial == one_chunk) {
-        return outputs[vjp.input + i];
+    bool one_chunk = sums_at_once(op, geometry.chunks, of_group);
+    auto sums = [&](Operand operand, bool partial) -> const mx::array& {
+      if (wants_sums && partial == one_chunk) {
+        return *gradient(operand);
       }
       mx::Shape shape{sizes.samples, geometry.channels};
       if (partial) {
@@ -390,7 +390,7 @@ LaunchPlan GroupNormVJP::plan(
       }
       return plan.temporary(shape, mx::float32);
     };
-    ParameterSums partials{sums(0, true), sums(1, true)};
+    ParameterSums partials{sums(kBias, true), sums(kWeight, true)};
     if (of_sums) {
       group_means =
           &plan.temporary({2, sizes.samples, sizes.groups}, mx::float32);
@@ -411,16 +411,15 @@ LaunchPlan GroupNormVJP::plan(
         launch.set(K::samples, sizes.samples);
       }
       launch.set(K::group_writes_input, at_once);
-      bind_rows(
-          launch, K::gradient, at_once ? &outputs[0] : nullptr, geometry.width);
+      bind_rows(launch, K::gradient, at_once ? input : nullptr, geometry.width);
     }
     if (!one_chunk) {
-      ParameterSums whole{sums(0, false), sums(1, false)};
+      ParameterSums whole{sums(kBias, false), sums(kWeight, false)};
       launch_sums(
           plan, spec, sizes, parameters.weight, partials, whole, group_means);
     }
   }
-  if (vjp.input && !at_once) {
+  if (input && !at_once) {
     using K = kernels::group_input_gradient;
     auto& launch = launch_elements<K>(plan, "group_input_gradient", sizes, x);
     bind_parameters<K>(launch, spec, sizes, parameters);
@@ -429,7 +428,7 @@ LaunchPlan GroupNormVJP::plan(
     if (of_sums) {
       launch.set(K::group_means, *group_means);
     }
-    bind_rows(launch, K::gradient, &outputs[0], geometry.width);
+    bind_rows(launch, K::gradient, input, geometry.width);
     launch.set(K::samples, sizes.samples);
   }
   return plan;

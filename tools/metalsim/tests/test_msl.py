@@ -47,6 +47,17 @@ def per_lane(cxx, statement, x, out_type, dtype):
     return y
 
 
+def of_each(cxx, expressions, x, kind):
+    """A row of values, one a lane, for each expression of x = x[i] and lane i, by one kernel."""
+    y = np.zeros((len(expressions), 32), x.dtype)
+    body = "\n".join(
+        f"{{ {kind} y = {e}; out[{32 * k} + i] = y; }}" for k, (e, _) in enumerate(expressions)
+    )
+    head = f"kernel void k(device const {kind}* in, device {kind}* out, {LANE})"
+    run(cxx, f"{head} {{ {kind} x = in[i]; {body} }}", {"in": x, "out": y})
+    return y
+
+
 POSITIVE = RNG.uniform(0.1, 3, 32)
 UNIT = RNG.uniform(-0.9, 0.9, 32)
 ANY = RNG.normal(size=32) * 2
@@ -108,62 +119,64 @@ def test_functions_of_half_round_once(cxx):
     np.testing.assert_array_equal(z, np.sqrt(x.astype(np.float32)).astype(np.float16) * 2)
 
 
-@pytest.mark.parametrize(
-    "expression, want",
-    [
-        ("fmin(x, 0.5)", lambda x: np.minimum(x, 0.5)),
-        ("max(x, 0.0f)", lambda x: np.maximum(x, 0)),
-        ("min3(x, 1.0f, -1.0f)", lambda x: np.minimum(x, -1)),
-        ("median3(x, 1.0f, -1.0f)", lambda x: np.clip(x, -1, 1)),
-        ("clamp(x, -1.0f, 1.0f)", lambda x: np.clip(x, -1, 1)),
-        ("pow(abs(x), 3.0f)", lambda x: np.abs(x) ** 3),
-        ("atan2(x, 2.0f)", lambda x: np.arctan2(x, 2)),
-        ("fmod(x, 0.75f)", lambda x: np.fmod(x, 0.75)),
-        ("copysign(3.0f, x)", lambda x: np.copysign(3, x)),
-        ("mix(x, 2.0f, 0.25f)", lambda x: x + (2 - x) * 0.25),
-        ("step(0.5f, x)", lambda x: (x >= 0.5).astype(float)),
-        ("select(x, 9.0f, x < 0)", lambda x: np.where(x < 0, 9, x)),
-        ("ldexp(x, 3)", lambda x: x * 8),
-        ("isnan(x) || isinf(1 / (x - x)) ? 1 : 0", lambda x: np.ones(32)),
-        ("x * 0.1", lambda x: x.astype(np.float32) * np.float32(0.1)),
-        ("1 / 3 + x", lambda x: x),
-        ("as_type<float>(as_type<uint>(x) & 0x7fffffffu)", np.abs),
-        ("length(float3(x, 2, 2))", lambda x: np.sqrt(x * x + 8)),
-        ("dot(float4(x), float4(1, 2, 3, 4))", lambda x: 10 * x),
-        ("cross(float3(1, x, 0), float3(0, 1, 0)).z", lambda x: np.ones(32)),
-        ("normalize(float2(x, 0)).x", np.sign),
-        ("(float2x2(float2(1, 2), float2(3, 4)) * float2(x, 1)).y", lambda x: 2 * x + 4),
-        ("transpose(float2x2(float2(1, 2), float2(3, x)))[1][0]", lambda x: np.full(32, 2.0)),
-    ],
-)
-def test_expressions(cxx, expression, want):
+EXPRESSIONS = [
+    ("fmin(x, 0.5)", lambda x: np.minimum(x, 0.5)),
+    ("max(x, 0.0f)", lambda x: np.maximum(x, 0)),
+    ("min3(x, 1.0f, -1.0f)", lambda x: np.minimum(x, -1)),
+    ("median3(x, 1.0f, -1.0f)", lambda x: np.clip(x, -1, 1)),
+    ("clamp(x, -1.0f, 1.0f)", lambda x: np.clip(x, -1, 1)),
+    ("pow(abs(x), 3.0f)", lambda x: np.abs(x) ** 3),
+    ("atan2(x, 2.0f)", lambda x: np.arctan2(x, 2)),
+    ("fmod(x, 0.75f)", lambda x: np.fmod(x, 0.75)),
+    ("copysign(3.0f, x)", lambda x: np.copysign(3, x)),
+    ("mix(x, 2.0f, 0.25f)", lambda x: x + (2 - x) * 0.25),
+    ("step(0.5f, x)", lambda x: (x >= 0.5).astype(float)),
+    ("select(x, 9.0f, x < 0)", lambda x: np.where(x < 0, 9, x)),
+    ("ldexp(x, 3)", lambda x: x * 8),
+    ("isnan(x) || isinf(1 / (x - x)) ? 1 : 0", lambda x: np.ones(32)),
+    ("x * 0.1", lambda x: x.astype(np.float32) * np.float32(0.1)),
+    ("1 / 3 + x", lambda x: x),
+    ("as_type<float>(as_type<uint>(x) & 0x7fffffffu)", np.abs),
+    ("length(float3(x, 2, 2))", lambda x: np.sqrt(x * x + 8)),
+    ("dot(float4(x), float4(1, 2, 3, 4))", lambda x: 10 * x),
+    ("cross(float3(1, x, 0), float3(0, 1, 0)).z", lambda x: np.ones(32)),
+    ("normalize(float2(x, 0)).x", np.sign),
+    ("(float2x2(float2(1, 2), float2(3, 4)) * float2(x, 1)).y", lambda x: 2 * x + 4),
+    ("transpose(float2x2(float2(1, 2), float2(3, x)))[1][0]", lambda x: np.full(32, 2.0)),
+]
+
+
+def test_expressions(cxx):
     x = ANY.astype(np.float32)
-    y = per_lane(cxx, f"y = {expression};", x, "float", np.float32)
-    np.testing.assert_allclose(y, want(x.astype(np.float64)), rtol=2e-6, atol=1e-6)
+    for (expression, want), y in zip(
+        EXPRESSIONS, of_each(cxx, EXPRESSIONS, x, "float"), strict=True
+    ):
+        np.testing.assert_allclose(
+            y, want(x.astype(np.float64)), rtol=2e-6, atol=1e-6, err_msg=expression
+        )
 
 
-@pytest.mark.parametrize(
-    "expression, want",
-    [
-        ("popcount(x)", lambda x: np.array([v.bit_count() for v in x.tolist()])),
-        ("clz(x)", lambda x: np.array([32 - v.bit_length() for v in x.tolist()])),
-        ("ctz(x)", lambda x: np.array([(v & -v).bit_length() - 1 for v in x.tolist()])),
-        ("reverse_bits(reverse_bits(x) + 0u)", lambda x: x),
-        ("mulhi(x, 0x80000000u)", lambda x: x // 2),
-        ("rotate(x, 8u)", lambda x: x << 8 | x >> 24),
-        ("extract_bits(x, 4, 8)", lambda x: x >> 4 & 255),
-        ("insert_bits(x, 5u, 8, 4)", lambda x: x & ~np.uint32(0xF00) | np.uint32(0x500)),
-        (
-            "addsat(x, 0xfffffff0u)",
-            lambda x: np.minimum(x.astype(np.uint64) + 0xFFFFFFF0, 2**32 - 1),
-        ),
-        ("absdiff(x, 7u)", lambda x: np.abs(x.astype(np.int64) - 7)),
-    ],
-)
-def test_integers(cxx, expression, want):
+INTEGERS = [
+    ("popcount(x)", lambda x: np.array([v.bit_count() for v in x.tolist()])),
+    ("clz(x)", lambda x: np.array([32 - v.bit_length() for v in x.tolist()])),
+    ("ctz(x)", lambda x: np.array([(v & -v).bit_length() - 1 for v in x.tolist()])),
+    ("reverse_bits(reverse_bits(x) + 0u)", lambda x: x),
+    ("mulhi(x, 0x80000000u)", lambda x: x // 2),
+    ("rotate(x, 8u)", lambda x: x << 8 | x >> 24),
+    ("extract_bits(x, 4, 8)", lambda x: x >> 4 & 255),
+    ("insert_bits(x, 5u, 8, 4)", lambda x: x & ~np.uint32(0xF00) | np.uint32(0x500)),
+    (
+        "addsat(x, 0xfffffff0u)",
+        lambda x: np.minimum(x.astype(np.uint64) + 0xFFFFFFF0, 2**32 - 1),
+    ),
+    ("absdiff(x, 7u)", lambda x: np.abs(x.astype(np.int64) - 7)),
+]
+
+
+def test_integers(cxx):
     x = RNG.integers(1, 2**32, size=32).astype(np.uint32)
-    y = per_lane(cxx, f"y = {expression};", x, "uint", np.uint32)
-    np.testing.assert_array_equal(y, want(x))
+    for (expression, want), y in zip(INTEGERS, of_each(cxx, INTEGERS, x, "uint"), strict=True):
+        np.testing.assert_array_equal(y, want(x), err_msg=expression)
 
 
 def test_half_rounds_each_operation(cxx):
@@ -300,43 +313,42 @@ def test_names_of_metal_that_are_hidden(cxx):
 LANES = np.arange(32)
 
 
-@pytest.mark.parametrize(
-    "expression, want",
-    [
-        ("simd_sum(x)", lambda x: np.full(32, x.sum())),
-        ("simd_product(x % 3 + 1)", lambda x: np.full(32, np.prod(x % 3 + 1, dtype=np.int32))),
-        ("simd_max(x)", lambda x: np.full(32, x.max())),
-        ("simd_min(x)", lambda x: np.full(32, x.min())),
-        ("simd_and(x | 1)", lambda x: np.full(32, np.bitwise_and.reduce(x | 1))),
-        ("simd_or(x)", lambda x: np.full(32, np.bitwise_or.reduce(x))),
-        ("simd_xor(x)", lambda x: np.full(32, np.bitwise_xor.reduce(x))),
-        ("simd_prefix_inclusive_sum(x)", np.cumsum),
-        ("simd_prefix_exclusive_sum(x)", lambda x: np.cumsum(x) - x),
-        ("simd_shuffle(x, ushort(31 - i))", lambda x: x[::-1]),
-        ("simd_shuffle_xor(x, 5)", lambda x: x[LANES ^ 5]),
-        ("simd_shuffle_down(x, 3)", lambda x: np.append(x[3:], x[-3:])),
-        ("simd_shuffle_up(x, 3)", lambda x: np.append(x[:3], x[:-3])),
-        ("simd_shuffle_rotate_down(x, 3)", lambda x: np.roll(x, -3)),
-        ("simd_shuffle_rotate_up(x, 3)", lambda x: np.roll(x, 3)),
-        ("simd_shuffle_and_fill_down(x, 7, 3)", lambda x: np.append(x[3:], [7] * 3)),
-        ("simd_shuffle_and_fill_up(x, int(i), 2)", lambda x: np.append([30, 31], x[:-2])),
-        ("simd_broadcast(x, 9)", lambda x: np.full(32, x[9])),
-        ("simd_broadcast_first(x)", lambda x: np.full(32, x[0])),
-        ("simd_any(x == 3)", lambda x: np.full(32, (x == 3).any())),
-        ("simd_all(x >= 0)", lambda x: np.ones(32)),
-        ("simd_is_first()", lambda x: LANES == 0),
-        (
-            "int(ulong(simd_ballot(i % 2 == 1)))",
-            lambda x: np.full(32, np.int32(0xAAAAAAAA - 2**32)),
-        ),
-        ("quad_sum(x)", lambda x: np.repeat(x.reshape(8, 4).sum(1), 4)),
-        ("quad_shuffle_xor(x, 1)", lambda x: x[LANES ^ 1]),
-    ],
-)
-def test_simd_operations(cxx, expression, want):
+SIMD = [
+    ("simd_sum(x)", lambda x: np.full(32, x.sum())),
+    ("simd_product(x % 3 + 1)", lambda x: np.full(32, np.prod(x % 3 + 1, dtype=np.int32))),
+    ("simd_max(x)", lambda x: np.full(32, x.max())),
+    ("simd_min(x)", lambda x: np.full(32, x.min())),
+    ("simd_and(x | 1)", lambda x: np.full(32, np.bitwise_and.reduce(x | 1))),
+    ("simd_or(x)", lambda x: np.full(32, np.bitwise_or.reduce(x))),
+    ("simd_xor(x)", lambda x: np.full(32, np.bitwise_xor.reduce(x))),
+    ("simd_prefix_inclusive_sum(x)", np.cumsum),
+    ("simd_prefix_exclusive_sum(x)", lambda x: np.cumsum(x) - x),
+    ("simd_shuffle(x, ushort(31 - i))", lambda x: x[::-1]),
+    ("simd_shuffle_xor(x, 5)", lambda x: x[LANES ^ 5]),
+    ("simd_shuffle_down(x, 3)", lambda x: np.append(x[3:], x[-3:])),
+    ("simd_shuffle_up(x, 3)", lambda x: np.append(x[:3], x[:-3])),
+    ("simd_shuffle_rotate_down(x, 3)", lambda x: np.roll(x, -3)),
+    ("simd_shuffle_rotate_up(x, 3)", lambda x: np.roll(x, 3)),
+    ("simd_shuffle_and_fill_down(x, 7, 3)", lambda x: np.append(x[3:], [7] * 3)),
+    ("simd_shuffle_and_fill_up(x, int(i), 2)", lambda x: np.append([30, 31], x[:-2])),
+    ("simd_broadcast(x, 9)", lambda x: np.full(32, x[9])),
+    ("simd_broadcast_first(x)", lambda x: np.full(32, x[0])),
+    ("simd_any(x == 3)", lambda x: np.full(32, (x == 3).any())),
+    ("simd_all(x >= 0)", lambda x: np.ones(32)),
+    ("simd_is_first()", lambda x: LANES == 0),
+    (
+        "int(ulong(simd_ballot(i % 2 == 1)))",
+        lambda x: np.full(32, np.int32(0xAAAAAAAA - 2**32)),
+    ),
+    ("quad_sum(x)", lambda x: np.repeat(x.reshape(8, 4).sum(1), 4)),
+    ("quad_shuffle_xor(x, 1)", lambda x: x[LANES ^ 1]),
+]
+
+
+def test_simd_operations(cxx):
     x = RNG.integers(0, 9, size=32).astype(np.int32)
-    y = per_lane(cxx, f"y = {expression};", x, "int", np.int32)
-    np.testing.assert_array_equal(y, want(x))
+    for (expression, want), y in zip(SIMD, of_each(cxx, SIMD, x, "int"), strict=True):
+        np.testing.assert_array_equal(y, want(x), err_msg=expression)
 
 
 def test_simd_sum_is_a_tree(cxx):

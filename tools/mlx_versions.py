@@ -7,6 +7,7 @@ pyproject.toml says.
 
 import importlib.metadata
 import os
+import sys
 
 # A nanobind with the internals of that which MLX's own extension was built with.
 NANOBIND = {
@@ -18,6 +19,8 @@ NANOBIND = {
     "0.32.4": "3.1.0",
 }
 NEWEST = [*NANOBIND][-1]
+# The oldest with wheels for a Python, if not all have them.
+OLDEST = {"3.14t": "0.32.1", "3.15": "0.32.4"}
 
 # The newest mlx_lm that goes with each; 0.32.2 needs MLX 0.32.2.
 MLX_LM = {mlx: "0.32.2" if mlx >= "0.32.2" else "0.31.3" for mlx in NANOBIND}
@@ -26,6 +29,11 @@ WANTED = "MLX_NORMS_MLX"  # which CMakeLists.txt compares with the MLX that it f
 
 # What builds an extension, besides pip, where it makes no environment for the build.
 BUILD_TOOLS = ("cmake>=3.27", "ninja", "scikit-build-core>=1.1", "typing_extensions")
+
+
+def releases(python: str = "{}.{}".format(*sys.version_info) + sys.abiflags) -> list[str]:
+    """Those that have a wheel for this Python, such as 3.14t, oldest first."""
+    return [mlx for mlx in NANOBIND if mlx >= OLDEST.get(python, mlx)]
 
 
 def folder(mlx: str) -> str:

@@ -7,6 +7,7 @@ import zipfile
 
 import pytest
 
+import mlx_versions
 from release import __main__ as tool
 from release import agreement, notes, trial, wheels
 from support.stub_wheel import wheel
@@ -140,7 +141,7 @@ def test_what_was_interrupted_is_built_again_and_nothing_twice(tmp_path):
 
 def test_a_wheel_is_merged_from_parts_that_are_built_once(tmp_path, monkeypatch):
     built = []
-    tag = f"{wheels.PYTHON}-{wheels.PYTHON}-manylinux_2_35_{wheels.platform.machine()}"
+    tag = f"{wheels.TAG}-manylinux_2_35_{wheels.platform.machine()}"
 
     def build_wheel(self, source, mlx, folder, kernels, outdir):
         built.append(mlx)
@@ -163,7 +164,7 @@ def test_a_wheel_is_merged_from_parts_that_are_built_once(tmp_path, monkeypatch)
             *archive.namelist()
         }
     made.unlink()
-    shutil.rmtree(release.parts / f"linux-{wheels.PYTHON}" / "0.32.3")
+    shutil.rmtree(release.parts / f"linux-{wheels.TAG}" / "0.32.3")
     assert release.linux() == made and built == ["0.32.3", "0.32.4", "0.32.3"]
 
 
@@ -183,7 +184,7 @@ print(name, *given)
 
 def test_a_macos_wheel_is_merged_and_checked(tmp_path, monkeypatch, capfd):
     """By tools that make wheels without code, with the stub file of a wheel for Linux."""
-    tag = f"{wheels.PYTHON}-{wheels.PYTHON}-macosx_14_0_arm64"
+    tag = f"{wheels.TAG}-macosx_14_0_arm64"
     root, outdir = tmp_path / "root", tmp_path / "dist"
     (root / "tools").mkdir(parents=True)
     outdir.mkdir()
@@ -212,3 +213,11 @@ def test_what_fits_no_machine_here_is_not_tried(tmp_path, monkeypatch, capsys):
     assert tries == ["0.32.3", "0.32.4"]
     printed = capsys.readouterr().out
     assert f"{other.name}: NOT TRIED" in printed and f"{fitting.name}: worked" in printed
+
+
+@pytest.mark.parametrize("python, oldest", [("3.10", "0.31.2"), ("3.14t", "0.32.1")])
+def test_the_releases_of_a_python(python, oldest):
+    """Those of which MLX has a wheel."""
+    found = mlx_versions.releases(python)
+    assert found[0] == oldest and found[-1] == mlx_versions.NEWEST
+    assert mlx_versions.releases("3.15") == [mlx_versions.NEWEST]

@@ -19,7 +19,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from mlx_versions import NANOBIND
+from mlx_versions import NANOBIND, releases
 from release import agreement, notes, trial, wheels
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ def main() -> int:
     )
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=", ".join(STAGES))
     parser.add_argument(
-        "--mlx", nargs="+", default=[*NANOBIND], metavar="RELEASE", help="default: all"
+        "--mlx", nargs="+", default=releases(), metavar="RELEASE", help="default: all"
     )
     parser.add_argument("--outdir", type=Path, help="default: dist/VERSION")
     args = parser.parse_args()

@@ -17,6 +17,7 @@ from merge_wheels import CPU_LIBRARY, merge
 from mlx_versions import BUILD_TOOLS, NANOBIND, build_requires
 
 PYTHON = f"cp{sys.version_info.major}{sys.version_info.minor}"
+TAG = f"{PYTHON}-{PYTHON}{sys.abiflags}"
 # Besides the nanobind of its MLX, what a macOS wheel is built with.
 MACOS_TOOLS = ("cmake", "macholib", "ninja", "packaging", "pyyaml", "scikit-build-core", "ziglang")
 
@@ -39,12 +40,12 @@ class Release:
 
     def linux(self) -> Path:
         """Of the sdist, for this system."""
-        made = f"*-{PYTHON}-{PYTHON}-manylinux*_{platform.machine()}.whl"
+        made = f"*-{TAG}-manylinux*_{platform.machine()}.whl"
         return once(self.outdir, made, self._linux)
 
     def macos(self) -> Path:
         """For Apple silicon, by zig."""
-        made = f"*-{PYTHON}-{PYTHON}-macosx_*_arm64.whl"
+        made = f"*-{TAG}-macosx_*_arm64.whl"
         return once(self.outdir, made, self._macos)
 
     def build_sdist(self, outdir: Path) -> None:
@@ -77,7 +78,7 @@ class Release:
 
     def _linux(self, outdir: Path) -> None:
         source = self.source()
-        folders = [self.parts / f"linux-{PYTHON}" / mlx for mlx in self.mlx]
+        folders = [self.parts / f"linux-{TAG}" / mlx for mlx in self.mlx]
         wheels = []
         for mlx, folder in zip(self.mlx, folders):
             kernels = next(folders[0].glob(f"build/_mlx_*/{CPU_LIBRARY}"), None)
@@ -95,7 +96,7 @@ class Release:
         stub = self.stub()
         wheels = []
         for mlx in self.mlx:
-            folder = self.parts / f"macos-{PYTHON}" / mlx
+            folder = self.parts / f"macos-{TAG}" / mlx
 
             def build(outdir: Path) -> None:
                 python = environment(

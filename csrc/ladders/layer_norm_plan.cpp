@@ -20,7 +20,7 @@ constexpr int kFour = 4;
 constexpr int kMaxFours = 4; // in a thread's registers
 
 // The arguments of a rung's kernel.
-struct Rows {
+struct LayerNormRows {
   const NormInputs& in;
   const array& y;
   bool aligned; // all fours of elements are aligned
@@ -29,7 +29,7 @@ struct Rows {
 };
 
 template <typename K>
-void fill(Launch& launch, const Rows& rows) {
+void fill(Launch& launch, const LayerNormRows& rows) {
   const auto& [in, y, aligned, looped, eps] = rows;
   launch.set(K::rung_has_weight, in[kWeight] != nullptr);
   launch.set(K::rung_has_bias, in[kBias] != nullptr);
@@ -57,7 +57,7 @@ void fill(Launch& launch, const Rows& rows) {
 // The kernel for rows of one length, and how it divides them.
 struct RungLaunch {
   KernelName kernel;
-  void (*fill)(Launch&, const Rows&);
+  void (*fill)(Launch&, const LayerNormRows&);
   int threads;  // per threadgroup
   int rows = 1; // per threadgroup
   bool looped = false;

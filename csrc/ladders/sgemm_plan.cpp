@@ -13,7 +13,7 @@ namespace mlx_norms {
 namespace {
 
 // C = A B for the matrices of one launch.
-struct Factors {
+struct Matrices {
   const array& a;
   const array& b;
   const array& c;
@@ -22,7 +22,7 @@ struct Factors {
 };
 
 template <typename K>
-void fill(Launch& launch, const Factors& f, const Steps& first) {
+void fill(Launch& launch, const Matrices& f, const Steps& first) {
   constexpr int64_t kBytes = sizeof(float);
   launch.set(K::a, f.a, first[0] * kBytes);
   launch.set(K::b, f.b, first[1] * kBytes);
@@ -38,7 +38,7 @@ void fill(Launch& launch, const Factors& f, const Steps& first) {
 struct Tiles {
   std::string_view rung;
   const char* kernel;
-  void (*fill)(Launch&, const Factors&, const Steps&);
+  void (*fill)(Launch&, const Matrices&, const Steps&);
   int side; // of a group's tile of C, which is square
   std::array<uint32_t, 3> group;
 };
@@ -95,7 +95,7 @@ LaunchPlan SgemmRung::plan(
   // With a depth of 0 nothing is read, but something must be bound.
   int depth = a.shape(-1);
   const auto* none = depth == 0 ? &plan.temporary({1}, mx::float32) : nullptr;
-  Factors factors{none ? *none : a, none ? *none : b, c, depth, inner.strides};
+  Matrices factors{none ? *none : a, none ? *none : b, c, depth, inner.strides};
 
   for_each_matrix(axes, [&](const auto& first) {
     auto& launch = plan.launch({tiles.kernel});

@@ -86,7 +86,7 @@ Separated separated(NormSpec spec, const Arrays& inputs, mx::Stream s) {
 }
 
 // A matmul of the norm's rows with a weight.
-struct Product {
+struct Projected {
   const array* output; // of x's shape except for the last axis
   Projection projection;
   std::span<const array> weight;
@@ -125,7 +125,7 @@ class ProjectionPass {
         return false;
       }
     }
-    std::vector<Product> products;
+    std::vector<Projected> products;
     products.reserve(takers.size());
     // In the order of the graph's nodes.
     for (auto it = takers.rbegin(); it != takers.rend(); ++it) {
@@ -198,12 +198,12 @@ class ProjectionPass {
   // faster, from a few rows on, than by lanes with the norm.
   static bool are_faster_apart(
       const array& normalized,
-      const std::vector<Product>& products,
+      const std::vector<Projected>& products,
       mx::Stream stream) {
     constexpr int64_t kMaxRows = 2; // on an H200, in an 8B llama
     int64_t rows = normalized.size() / normalized.shape(-1);
     return rows > kMaxRows && multiplies_by_tiles(stream) &&
-        std::ranges::all_of(products, [&](const Product& p) {
+        std::ranges::all_of(products, [&](const Projected& p) {
              return p.projection.bits &&
                  is_faster(p.projection, p.weight[0], rows, stream);
            });
@@ -252,7 +252,7 @@ class ProjectionPass {
 
   // The matmul of the rows that `taker` is or leads to, if there is one and its
   // weight has been evaluated.
-  std::optional<Product>
+  std::optional<Projected>
   product_of(const array& rows, const array& taker, mx::Stream stream) const {
     const auto* product = &taker;
     const auto* factor = &rows;
@@ -287,7 +287,7 @@ class ProjectionPass {
     return fits ? found : std::nullopt;
   }
 
-  std::optional<Product> dense(const array& product) const {
+  std::optional<Projected> dense(const array& product) const {
     bool added = is_pending(product, "AddMM");
     if (!added && !is_pending(product, "Matmul")) {
       return std::nullopt;
@@ -296,7 +296,7 @@ class ProjectionPass {
     if (!weight) {
       return std::nullopt;
     }
-    Product found{&product, {}, {weight, 1}};
+    Projected found{&product, {}, {weight, 1}};
     if (added) {
       found.bias = repeated_vector(product.inputs()[2]);
       if (!found.bias ||
@@ -308,16 +308,16 @@ class ProjectionPass {
     return found;
   }
 
-  std::optional<Product> quantized(const array& product) const {
+  std::optional<Projected> quantized(const array& product) const {
     auto form = stored_form(product);
     if (!form) {
       return std::nullopt;
     }
-    return Product{&product, *form, std::span(product.inputs()).subspan(1)};
+    return Projected{&product, *form, std::span(product.inputs()).subspan(1)};
   }
 
   // Adds the bias of a layer that adds it in an op of its own.
-  void add_bias(Product& product) const {
+  void add_bias(Projected& product) const {
     auto* sum = graph_.only_taker(*product.output);
     if (!sum || product.bias || !is_pending(*sum, "Add") ||
         sum->inputs()[0].id() != product.output->id()) {
@@ -334,7 +334,7 @@ class ProjectionPass {
 
   // The node silu(first) * second, if nothing else uses the two matmuls; or
   // null. The gate is made the first one.
-  const array* gated_pair(std::vector<Product>& products) const {
+  const array* gated_pair(std::vector<Projected>& products) const {
     if (products.size() != 2) {
       return nullptr;
     }

@@ -38,13 +38,13 @@ void NormRope::eval_cpu(
     const Arrays& inputs,
     Arrays& outputs,
     mx::Stream stream) const {
-  struct Tensor {
+  struct TensorRows {
     RopeRow row{}; // the first
     int64_t heads = 0;
     int64_t head_stride = 0;
     Parameter weight;
   };
-  std::array<Tensor, kMaxTensors> all;
+  std::array<TensorRows, kMaxTensors> all;
   std::vector<const array*> read;
   const auto& first = inputs[0];
   int64_t width = first.shape(-1);

@@ -10,7 +10,7 @@ namespace mlx_norms {
 
 namespace {
 
-struct Tensor {
+struct GivenTensor {
   const char* name;
   const array* given;
   const char* weight_name;
@@ -32,7 +32,7 @@ bool is_head_major(
   return layout == "BHLD";
 }
 
-Tensor tensor(
+GivenTensor tensor(
     const char* op,
     const std::string& layout,
     const char* name,
@@ -52,7 +52,10 @@ Tensor tensor(
   return {name, x, weight_name, weight, std::move(rows)};
 }
 
-void check_tensor(const char* op, const Tensor& tensor, const Tensor& first) {
+void check_tensor(
+    const char* op,
+    const GivenTensor& tensor,
+    const GivenTensor& first) {
   auto& [name, given, weight_name, weight, x] = tensor;
   const auto& of = first.x;
   bool fits = x.shape(0) == of.shape(0) && x.shape(1) == of.shape(1) &&
@@ -118,7 +121,7 @@ checked_call(const char* op, const RopeArguments& a, mx::Stream s) {
   auto of = [&](auto... tensor_of) {
     return tensor(op, a.layout, tensor_of..., s);
   };
-  std::vector<Tensor> tensors;
+  std::vector<GivenTensor> tensors;
   if (!a.k) {
     tensors.push_back(of("x", a.q, "weight", a.q_weight));
   } else {

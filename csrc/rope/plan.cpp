@@ -83,13 +83,13 @@ LaunchPlan NormRope::plan(
   if (full == tensors()) {
     return plan;
   }
-  struct Tensor {
+  struct BoundTensor {
     const array* x = nullptr;
     const array* y = nullptr;
     const array* weight = nullptr;
     int32_t heads = 0;
   };
-  Tensor of[3]; // x or q; k; v
+  BoundTensor of[3]; // x or q; k; v
   int64_t all_heads = 0;
   for (int i = 0; i < tensors(); ++i) {
     int bound = is_full(i) ? i : full;

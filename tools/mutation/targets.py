@@ -59,7 +59,7 @@ _CPU = [
     Target("csrc/norm/eval_cpu.cpp", f"{ROWS} {GRADIENTS} {OPTIONS} {GATED}"),
     Target("csrc/norm/norm_add_norm/e*.cpp csrc/norm/norm_add_norm/*m.cpp", NORM_ADD_NORM),
     Target("csrc/norm/norm_add_norm/vjp.cpp", NORM_ADD_NORM),
-    Target("csrc/norm/groups/cpu_[cks]* csrc/norm/groups/*eval_cpu.cpp", GROUPS),
+    Target("csrc/norm/groups/cpu_[ckst]* csrc/norm/groups/*eval_cpu.cpp", GROUPS),
     Target("csrc/rope/cpu_[ak]* csrc/rope/eval_cpu.cpp csrc/rope/transforms.cpp", ROPE),
     Target("csrc/linear/projection.cpp csrc/linear/checks.cpp", LINEAR),
     Target("csrc/common/axes.cpp", _of("norm", "layouts", "batches", "axis")),

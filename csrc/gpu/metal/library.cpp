@@ -42,7 +42,7 @@ struct Built {
 };
 
 // What is compiled or loaded at once.
-class Part {
+class LibraryPart {
  public:
   // MLX keeps libraries by name for the process.
   template <typename Get>
@@ -77,9 +77,9 @@ class Part {
 
 struct Parts {
   const LibraryText& text;
-  Part metallib;
-  Part rest; // kernels that need no instantiation
-  std::deque<Part> instances;
+  LibraryPart metallib;
+  LibraryPart rest; // kernels that need no instantiation
+  std::deque<LibraryPart> instances;
 
   explicit Parts(const LibraryText& text)
       : text(text),
@@ -88,23 +88,24 @@ struct Parts {
   // What the build puts beside the extension, if it can. Its library is null if
   // it is not there or does not load.
   Built loaded() {
-    return metallib.build(Part::kMetallib, [&](auto& device) -> MTL::Library* {
-      Dl_info info;
-      if (native_bfloat() ||
-          !dladdr(reinterpret_cast<void*>(&kernel_libraries), &info)) {
-        return nullptr;
-      }
-      auto file = fs::path(info.dli_fname).parent_path() /
-          (std::string(text.file) + ".metallib");
-      std::error_code none;
-      return fs::exists(file, none)
-          ? device.get_library(text.file, file.string())
-          : nullptr;
-    });
+    return metallib.build(
+        LibraryPart::kMetallib, [&](auto& device) -> MTL::Library* {
+          Dl_info info;
+          if (native_bfloat() ||
+              !dladdr(reinterpret_cast<void*>(&kernel_libraries), &info)) {
+            return nullptr;
+          }
+          auto file = fs::path(info.dli_fname).parent_path() /
+              (std::string(text.file) + ".metallib");
+          std::error_code none;
+          return fs::exists(file, none)
+              ? device.get_library(text.file, file.string())
+              : nullptr;
+        });
   }
 
   // That of kernel i's text.
-  Part& part(size_t i) {
+  LibraryPart& part(size_t i) {
     bool is_instance = *text.kernels[i].instantiation;
     return is_instance ? instances[i] : rest;
   }
@@ -176,7 +177,7 @@ std::vector<KernelLibrary> kernel_libraries() {
     auto loaded = parts.loaded();
     add(loaded);
     found.from_metallib = loaded.library;
-    const Part* last = nullptr; // kernels of one part follow each other
+    const LibraryPart* last = nullptr; // kernels of one part follow each other
     for (size_t i = 0; i < parts.text.kernels.size(); ++i) {
       auto built = loaded;
       if (!loaded.library) {

@@ -61,10 +61,10 @@ template <int K, typename Count, typename F>
 
 // What turns x into n: without center, the factor alone.
 template <bool kCenter>
-struct Normalized {
+struct NormalizedLane {
   Floats mean, rstd, shift;
 
-  Normalized(LaneScale by, int64_t lane)
+  NormalizedLane(LaneScale by, int64_t lane)
       : mean(kCenter ? load(by.mean + lane) : Floats{}),
         rstd(load(by.rstd + lane)),
         shift(kCenter ? load(by.shift + lane) : Floats{}) {}
@@ -226,7 +226,7 @@ void normalize_rows(const LaneNormJob& job) {
     Floats row_weight = kByRow ? splat(weights[row]) : Floats{};
     Floats row_bias = kByRow ? splat(biases[row]) : Floats{};
     for_vectors(job.lanes, [=](int64_t c, auto extent) {
-      Normalized<kCenter> normalized(by, c);
+      NormalizedLane<kCenter> normalized(by, c);
       Floats weight = kByRow ? row_weight : load(weights + c);
       Floats bias = kByRow ? row_bias : load(biases + c);
       prefetch_rows(x + c, stride, n, ahead);
@@ -252,7 +252,7 @@ void normalize_rows(const LaneNormJob& job) {
 // What turns x into n, and the cotangent into g, at a vector of some rows.
 template <Activation kActivation, bool kByRow>
 struct Differentiated {
-  Normalized<true> normalized;
+  NormalizedLane<true> normalized;
   Floats weight, bias;
 
   Differentiated(const LaneVJPJob& job, int64_t c, int64_t row)
@@ -330,7 +330,7 @@ inline void add_rows(CompensatedSum to, int64_t first, const float* rows) {
 // time.
 template <typename T, typename G, bool kCenter, bool kSums>
 void row_gradients(const LaneVJPJob& job) {
-  struct Sums {
+  struct RowSums {
     Floats of_weight[kVectors], of_bias[kVectors];
   };
   auto by = job.by;
@@ -346,10 +346,10 @@ void row_gradients(const LaneVJPJob& job) {
     auto* to = static_cast<T*>(job.input.data);
     to = to ? to + row * job.input_stride : nullptr;
     Floats weight = splat(job.weight[row]);
-    auto vector = [=](int64_t c, auto extent, int j, Sums& sums) {
+    auto vector = [=](int64_t c, auto extent, int j, RowSums& sums) {
       __builtin_prefetch(x + x_ahead + c);
       __builtin_prefetch(g + g_ahead + c);
-      Normalized<kCenter> normalized(by, c);
+      NormalizedLane<kCenter> normalized(by, c);
       Floats n = normalized(load(x + c, extent));
       Floats cotangent = load(g + c, extent);
       if (kSums) {
@@ -369,7 +369,7 @@ void row_gradients(const LaneVJPJob& job) {
     for (int64_t c = 0; c < job.lanes;) {
       auto part = c / kSumLanes;
       auto end = c + kSumLanes < job.lanes ? c + kSumLanes : job.lanes;
-      Sums sums = {};
+      RowSums sums = {};
       for (; c + kLanes <= end; c += kLanes) {
 #pragma GCC unroll 8
         for (int j = 0; j < kVectors; ++j) {
@@ -377,7 +377,7 @@ void row_gradients(const LaneVJPJob& job) {
         }
       }
       if (c < end) { // apart, so that the loop's sums stay in registers
-        Sums rest = sums;
+        RowSums rest = sums;
         for_vectors(end - c, [&, first = c](int64_t k, auto extent) {
           vector(first + k, extent, static_cast<int>(k / kWidth), rest);
         });

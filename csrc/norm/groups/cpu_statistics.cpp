@@ -23,7 +23,7 @@ float variance_of(double squares, const GroupGeometry& of) {
 }
 
 // Of channels that lie along vectors, whose lanes have so many rows each.
-struct LaneStatistics {
+struct AlongLanes {
   int64_t lanes;
   int64_t rows;
   float* of; // three rows of `pitch`, as of LaneStatisticsJob
@@ -115,7 +115,7 @@ void add_along_channels(
          to.of + pitch,
          to.of + 2 * pitch});
   };
-  LaneStatistics sets[] = {
+  AlongLanes sets[] = {
       {width, whole, lanes.data(), pitch},
       {left, 1, lanes.data() + 3 * pitch, pitch}};
   Doubles means(at_once), squares(at_once);

@@ -4,9 +4,9 @@
 // does not depend on the number of threads, and for the results.
 
 #include "csrc/norm/groups/cpu_channels.h"
-#include "csrc/norm/groups/cpu_lanes.h"
 #include "csrc/norm/groups/cpu_rows.h"
 #include "csrc/norm/groups/cpu_samples.h"
+#include "csrc/norm/groups/cpu_tiles.h"
 #include "csrc/op/node.h"
 #include "mlx/backend/cpu/encoder.h"
 

@@ -13,18 +13,18 @@ namespace mlx_norms {
 namespace {
 
 // The sizes of a sample on which kernels depend.
-struct Sizes {
+struct KernelSizes {
   int channels;
   int positions;
   int groups;
 
-  Sizes(int channels, int positions, int groups)
+  KernelSizes(int channels, int positions, int groups)
       : channels(channels),
         positions(positions),
         groups(groups) {}
 
-  explicit Sizes(const View& view)
-      : Sizes(view.channels(), view.a, view.kept) {}
+  explicit KernelSizes(const View& view)
+      : KernelSizes(view.channels(), view.a, view.kept) {}
 
   int of_group() const {
     return channels / groups;
@@ -39,7 +39,7 @@ struct Sizes {
 
 // These sizes, or one position more if there is an odd number of them.
 template <typename F>
-Sizes with_two_axes(const Sizes& sizes, F kernels) {
+KernelSizes with_two_axes(const KernelSizes& sizes, F kernels) {
   auto even = sizes;
   even.positions += even.positions % 2;
   return kernels(even) == kernels(sizes) ? even : sizes;
@@ -49,14 +49,14 @@ Sizes with_two_axes(const Sizes& sizes, F kernels) {
 // The last chunk of so many positions has one to three more for each thread
 // than those that are taken together.
 template <typename F>
-Sizes few_of(const Sizes& sizes, F kernels) {
+KernelSizes few_of(const KernelSizes& sizes, F kernels) {
   auto wanted = kernels(sizes);
   int more = sizes.alignment() == 8 ? 8 : sizes.alignment() == 4 ? 4 : 2;
   for (int most = 8; most <= 2048; most *= 2) {
     int channels = most + more;
     for (int positions : {1240, 156, 62}) {
       for (int groups : {2, channels, channels / 2, 1}) {
-        Sizes few(channels, positions, groups);
+        KernelSizes few(channels, positions, groups);
         if (few.size() < sizes.size() && kernels(few) == wanted) {
           return few;
         }
@@ -67,7 +67,7 @@ Sizes few_of(const Sizes& sizes, F kernels) {
 }
 
 // As spec, of such a sample.
-NormSpec like(const NormSpec& spec, const Sizes& sizes) {
+NormSpec like(const NormSpec& spec, const KernelSizes& sizes) {
   auto few = spec;
   few.eps = 1e-5f;
   few.groups = spec.groups == 0 && sizes.of_group() == 1 ? 0 : sizes.groups;
@@ -76,7 +76,7 @@ NormSpec like(const NormSpec& spec, const Sizes& sizes) {
 }
 
 // With two axes of positions, if they can be.
-mx::Shape shape_of(const Sizes& sizes) {
+mx::Shape shape_of(const KernelSizes& sizes) {
   int inner = sizes.positions % 2 == 0 ? sizes.positions / 2 : sizes.positions;
   return {2, sizes.positions / inner, inner, sizes.channels};
 }
@@ -104,7 +104,7 @@ Arrays samples_of(
 // Equal numbers: the same kernels.
 std::vector<int64_t> kernels_of(
     const NormSpec& spec,
-    const Sizes& sizes,
+    const KernelSizes& sizes,
     const array& x,
     mx::Stream s) {
   auto [channels, positions, groups] = sizes;
@@ -125,9 +125,11 @@ std::vector<int64_t> kernels_of(
 }
 
 // Of so many of a sample's groups as one threadgroup holds, if it does.
-Sizes few_of(const NormSpec& spec, const array& x, mx::Stream s) {
-  Sizes sizes(View(spec, x));
-  auto kernels = [&](const Sizes& of) { return kernels_of(spec, of, x, s); };
+KernelSizes few_of(const NormSpec& spec, const array& x, mx::Stream s) {
+  KernelSizes sizes(View(spec, x));
+  auto kernels = [&](const KernelSizes& of) {
+    return kernels_of(spec, of, x, s);
+  };
   auto held = held_geometry(spec, x, s);
   if (!held) {
     return few_of(sizes, kernels);
@@ -138,7 +140,7 @@ Sizes few_of(const NormSpec& spec, const array& x, mx::Stream s) {
 
 // As those of the norm, of its gradients.
 std::vector<int64_t>
-kernels_of(const NormVJP& op, const Sizes& sizes, const array& x) {
+kernels_of(const NormVJP& op, const KernelSizes& sizes, const array& x) {
   SampleGeometry sample(sizes.channels, sizes.positions, x.itemsize());
   SumsGeometry sums(sample, sizes.groups);
   if (sums_at_once(op, sample.chunks, sizes.of_group())) {
@@ -151,8 +153,8 @@ kernels_of(const NormVJP& op, const Sizes& sizes, const array& x) {
       std::min(sample.chunks, 2)};
 }
 
-Sizes few_of(const NormVJP& op, const array& x) {
-  return few_of(Sizes(View(op.norm, x)), [&](const Sizes& of) {
+KernelSizes few_of(const NormVJP& op, const array& x) {
+  return few_of(KernelSizes(View(op.norm, x)), [&](const KernelSizes& of) {
     return kernels_of(op, of, x);
   });
 }
@@ -164,7 +166,7 @@ void append_samples(
     const array& x,
     mx::Stream s,
     std::vector<int64_t>& numbers) {
-  auto kernels = kernels_of(spec, Sizes(View(spec, x)), x, s);
+  auto kernels = kernels_of(spec, KernelSizes(View(spec, x)), x, s);
   numbers.insert(numbers.end(), kernels.begin(), kernels.end());
 }
 
@@ -181,7 +183,7 @@ void append_samples(
     const NormVJP& op,
     const array& x,
     std::vector<int64_t>& numbers) {
-  auto kernels = kernels_of(op, Sizes(View(op.norm, x)), x);
+  auto kernels = kernels_of(op, KernelSizes(View(op.norm, x)), x);
   numbers.insert(numbers.end(), kernels.begin(), kernels.end());
 }
 

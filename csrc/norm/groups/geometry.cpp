@@ -40,7 +40,7 @@ constexpr int kOtherWords = 40, kFewOtherWords = 22;
 constexpr int kCoreWords = 1 << 16, kCoreThreads = 480;
 
 // What a threadgroup may hold some groups of.
-struct Sample {
+struct SampleSizes {
   int channels;
   int positions;
   int groups;
@@ -51,7 +51,7 @@ struct Sample {
 // The channels that threads have at one position, at least some bytes, for a
 // width.
 std::optional<HeldGeometry>
-of_width(const Sample& sample, int bytes, int width) {
+of_width(const SampleSizes& sample, int bytes, int width) {
   auto [channels, positions, groups, strided, item_size] = sample;
   int of_group = channels / groups;
   HeldGeometry found{positions, width, strided || of_group % width != 0};
@@ -88,7 +88,7 @@ of_width(const Sample& sample, int bytes, int width) {
 
 // The width of fewer groups, then that of vectors of one group. Where channels
 // have groups of their own, fewer take fewer registers.
-std::optional<HeldGeometry> pieces(const Sample& sample, int bytes) {
+std::optional<HeldGeometry> pieces(const SampleSizes& sample, int bytes) {
   auto four = of_width(sample, bytes, 4);
   auto eight =
       sample.item_size == 2 ? of_width(sample, bytes, 8) : std::nullopt;
@@ -205,7 +205,7 @@ std::optional<HeldGeometry> HeldGeometry::choose(
     int item_size,
     Backend backend) {
   bool cuda = backend == Backend::Cuda;
-  Sample sample{channels, positions, groups, strided, item_size};
+  SampleSizes sample{channels, positions, groups, strided, item_size};
   for (int bytes : kPieces) {
     if (bytes > kSector && !cuda) {
       continue;

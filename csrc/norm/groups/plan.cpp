@@ -43,12 +43,12 @@ struct Sizes {
 using Parameter = std::optional<RowOperand>;
 
 // What is read for each channel.
-struct Parameters {
+struct ChannelParameters {
   Parameter weight, bias, mean, variance;
   const mx::array* rest; // of the mean; null: mean and variance are given
 
   // statistics: {mean, rest, variance}, or null
-  Parameters(
+  ChannelParameters(
       const NormInputs& in,
       const mx::array* statistics,
       int width,
@@ -112,7 +112,7 @@ void bind_parameters(
     Launch& launch,
     const NormSpec& spec,
     const Sizes& sizes,
-    const Parameters& of) {
+    const ChannelParameters& of) {
   launch.set(K::group_strided, spec.strided);
   launch.set(K::groups, sizes.groups);
   launch.set(K::group_has_rest, of.rest != nullptr);
@@ -328,7 +328,7 @@ LaunchPlan plan_groups(
     }
     launch_statistics(plan, spec, sizes, partials, outputs);
   }
-  Parameters parameters(
+  ChannelParameters parameters(
       in,
       spec.has_running_statistics() ? nullptr : &outputs[1],
       geometry.width,
@@ -374,7 +374,7 @@ LaunchPlan plan_groups_vjp(
   if (spec.activation == Activation::None) {
     in[kBias] = nullptr; // only an activation's slope depends on it
   }
-  Parameters parameters(in, statistics, geometry.width, plan);
+  ChannelParameters parameters(in, statistics, geometry.width, plan);
   const mx::array* group_means = nullptr;
   if (wants_sums || of_sums) {
     int of_group = geometry.channels / sizes.groups;

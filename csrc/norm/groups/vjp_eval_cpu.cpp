@@ -5,9 +5,9 @@
 
 #include "csrc/common/derivatives.h"
 #include "csrc/norm/groups/cpu_channels.h"
-#include "csrc/norm/groups/cpu_lanes.h"
 #include "csrc/norm/groups/cpu_rows.h"
 #include "csrc/norm/groups/cpu_samples.h"
+#include "csrc/norm/groups/cpu_tiles.h"
 #include "csrc/op/node.h"
 #include "mlx/backend/cpu/encoder.h"
 

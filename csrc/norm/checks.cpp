@@ -48,12 +48,13 @@ NormSpec spec_of(
         "weight_offset is " + text(weight_offset) + " but there is no " +
             std::string(prefix) + "weight to add it to.");
   }
-  return NormSpec{
-      .operands = in.present(),
-      .center = center,
-      .rounding = Rounding::Late,
-      .weight_offset = weight_offset,
-      .eps = eps};
+  NormSpec spec;
+  spec.operands = in.present();
+  spec.center = center;
+  spec.rounding = Rounding::Late;
+  spec.weight_offset = weight_offset;
+  spec.eps = eps;
+  return spec;
 }
 
 Rounding parse_rounding(

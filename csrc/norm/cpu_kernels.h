@@ -45,7 +45,8 @@ struct NormOptions {
   bool late = false;
   bool clamp = false;
   bool identity = false; // the rows of a gradient are not normalized
-  float factor = 1.0f;   // a number, if it is no operand
+  SumNumbers numbers = {};
+  bool has_numbers = false;
   bool factor_of_sum = false;
   float multiplier = 1.0f;
 };

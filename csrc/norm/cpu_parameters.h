@@ -40,7 +40,8 @@ inline NormOptions options_of(const NormSpec& spec) {
       .late = spec.rounding == Rounding::Late,
       .clamp = spec.clamp,
       .identity = spec.identity,
-      .factor = spec.factor,
+      .numbers = spec,
+      .has_numbers = spec.has_numbers(),
       .factor_of_sum = spec.factor_of_sum,
       .multiplier = spec.multiplier};
 }

@@ -58,4 +58,9 @@ constexpr OperandTraits kOperandTraits[kOperands] = {
     {"cotangent", OperandKind::Rows},
     {"sum's cotangent", OperandKind::Rows}};
 
+// The numbers of a sum, each in the dtype of what it multiplies.
+struct SumNumbers {
+  float factor = 1.0f; // of x, if it is no operand
+};
+
 } // namespace mlx_norms

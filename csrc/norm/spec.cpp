@@ -9,12 +9,14 @@ NormSpec NormSpec::without_sum() const {
   spec.operands = operands.without(kOfSum).without({kPostWeight}).with({kX});
   spec.factor_of_sum = false;
   spec.norm_first = false;
-  spec.factor = 1.0f;
+  static_cast<SumNumbers&>(spec) = {};
   return spec;
 }
 
 NormSpec NormSpec::first_norm() const {
-  NormSpec first{.rounding = rounding, .eps = eps};
+  NormSpec first;
+  first.rounding = rounding;
+  first.eps = eps;
   first.operands.set(kWeight, has(kPostWeight));
   first.weight_offset = has(kPostWeight) ? weight_offset : Number(0.0f);
   return first;
@@ -57,7 +59,6 @@ void NormSpec::append_key(std::vector<int64_t>& numbers) const {
        center,
        l2,
        eps_bounds,
-       factor != 1.0f,
        factor_of_sum,
        norm_first,
        gate_first,
@@ -67,6 +68,9 @@ void NormSpec::append_key(std::vector<int64_t>& numbers) const {
        static_cast<int64_t>(rounding),
        is_multiplied(),
        weight_offset != 0.0f});
+  for (auto number : std::bit_cast<NumberArray, SumNumbers>(*this)) {
+    numbers.push_back(number != 1.0f);
+  }
 }
 
 NormSpec NormSpec::flags() const {
@@ -74,7 +78,11 @@ NormSpec NormSpec::flags() const {
   spec.axis = axis == -1 ? -1 : -2;
   spec.eps = 1e-5f;
   spec.weight_offset = weight_offset != 0.0f ? 1.0f : 0.0f;
-  spec.factor = factor != 1.0f ? 0.75f : 1.0f;
+  auto numbers = std::bit_cast<NumberArray, SumNumbers>(*this);
+  for (auto& number : numbers) {
+    number = number != 1.0f ? 0.75f : 1.0f;
+  }
+  static_cast<SumNumbers&>(spec) = std::bit_cast<SumNumbers>(numbers);
   spec.multiplier = is_multiplied() ? 0.375f : 1.0f;
   return spec;
 }

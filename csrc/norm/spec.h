@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <array>
 #include <bit>
 
 #include "csrc/common/activation.h"
@@ -29,18 +30,27 @@ class Number {
   float value_;
 };
 
+// All of them, to compare and to list.
+using NumberArray = std::array<float, sizeof(SumNumbers) / sizeof(float)>;
+
+inline bool operator==(const SumNumbers& a, const SumNumbers& b) {
+  using Bits = std::array<uint32_t, std::tuple_size_v<NumberArray>>;
+  return std::bit_cast<Bits>(a) == std::bit_cast<Bits>(b);
+}
+
 // When the normalized value is rounded to the output dtype: before the weight
 // is applied (Early), or only at the end (Late).
 enum class Rounding { Early, Late };
 
 // What a norm reads and its options, by which kernels are specialized:
-//   s = (residual + factor * x) + residual2, or x * activation(gate)
+//   s = (residual + factor * x) + residual2, where terms have SumNumbers, too,
+//       or x * activation(gate)
 //       with x = norm(x) * (post_weight + weight_offset) if that comes first
 //   n = norm(s) * (weight + weight_offset) + bias
 //   m = n * (1 + scale) + shift
 //   y = m * activation(gate) * multiplier, or activation(m) without a gate
 // With a residual s is an output, too.
-struct NormSpec {
+struct NormSpec : SumNumbers {
   Operands operands{kX};
   int axis = -1; // of x, from the end, so that others may be put before
   // Or x is [samples..., positions..., channels], normalized over all positions
@@ -54,7 +64,6 @@ struct NormSpec {
   bool center = false;     // subtract the mean: LayerNorm, else RMSNorm
   bool l2 = false;         // the sum of squares instead of their mean
   bool eps_bounds = false; // of the root, instead of being added under it
-  Number factor = 1.0f;    // a number, in x's dtype, if it is no operand
   // (residual + x) * factor, an array of one element, rounded at both steps.
   bool factor_of_sum = false;
   bool norm_first = false; // x is an RMSNorm's with the same eps and rounding
@@ -76,7 +85,7 @@ struct NormSpec {
   // that mx.fast, a sum of two and a float16 clamp have.
   bool is_basic() const {
     return operands.without({kX, kResidual, kWeight, kBias}).count() == 0 &&
-        is_of_rows() && is_of_mean_and_eps() && !norm_first && !is_factored() &&
+        is_of_rows() && is_of_mean_and_eps() && !norm_first && !has_numbers() &&
         !is_gated() && !is_multiplied();
   }
   // Whether each part of the last axis is normalized by itself.
@@ -96,6 +105,9 @@ struct NormSpec {
   }
   bool is_multiplied() const {
     return multiplier != 1.0f;
+  }
+  bool has_numbers() const {
+    return !(static_cast<const SumNumbers&>(*this) == SumNumbers{});
   }
   bool is_factored() const {
     return has(kFactor) || factor != 1.0f;

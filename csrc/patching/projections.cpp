@@ -45,7 +45,8 @@ bool is_separable(const NormSpec& spec, const Arrays& inputs) {
        residual->dtype() != mx::float16 || spec.is_factored())) {
     return false;
   }
-  if (spec.norm_first || spec.axis != -1 || spec.is_modulated() ||
+  bool has_others = !(spec == SumNumbers{.factor = spec.factor});
+  if (spec.norm_first || spec.axis != -1 || has_others || spec.is_modulated() ||
       spec.is_gated() || spec.is_multiplied() || !spec.is_of_mean_and_eps()) {
     return false;
   }

@@ -187,9 +187,9 @@ class AnyRows {
   }
   void apply_factor() {
     multiply(kFactor, [](auto, Floats e) { return e; });
-    if (job_.factor != 1.0f) {
+    if (job_.numbers.factor != 1.0f) {
       auto to = job_.late ? Float::f32 : type_;
-      for_each_vector([to, factor = job_.factor](Floats v) {
+      for_each_vector([to, factor = job_.numbers.factor](Floats v) {
         return rounded(v * factor, to);
       });
     }

@@ -152,7 +152,7 @@ bool suits(const NormJob& job) {
       return false;
     }
   }
-  return job.factor == 1.0f && job.multiplier == 1.0f &&
+  return !job.has_numbers && job.multiplier == 1.0f &&
       job.activation == mlx_norms::Activation::None;
 }
 

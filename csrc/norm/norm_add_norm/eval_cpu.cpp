@@ -38,15 +38,12 @@ void eval_norm_add_norm(
   // Rows of x where there is no factor.
   RowRuns runs({&x, &residual, factor ? factor : &x});
 
-  NormJob of_x{};
+  NormJob of_x{options_of(spec.first_norm())};
   of_x.width = x.shape(-1);
   of_x.in[kX] = rows_in(x, runs.row_stride(0));
-  of_x.late = late;
-  of_x.root = {.eps = spec.eps};
-  auto of_sum = of_x;
-  of_sum.clamp = spec.clamp;
+  NormJob of_sum{options_of(spec.second_norm())};
+  of_sum.width = of_x.width;
   of_sum.in[kResidual] = rows_in(residual, runs.row_stride(1));
-  of_sum.factor = spec.factor;
   if (factor) {
     of_sum.in[kFactor] = rows_in(*factor, runs.row_stride(2));
   }

@@ -211,6 +211,12 @@ Gradients gradients_of_sum_alone(
   return gradients;
 }
 
+// A residual's tangent or gradient, in the dtype that it has.
+array times_alpha(const NormSpec& spec, const array& a, mx::Stream s) {
+  return spec.alpha == 1.0f ? a
+                            : mx::multiply(a, array(spec.alpha, a.dtype()), s);
+}
+
 } // namespace
 
 Arrays Norm::jvp(
@@ -231,6 +237,11 @@ Arrays Norm::jvp(
       auto place =
           place_of(tensor.input + spec.operands.index_of(operand), argnums);
       tangent[operand] = place < 0 ? nullptr : &tangents[place];
+    }
+    OptionalArray of_residual;
+    if (auto* t = tangent[kResidual]) {
+      of_residual = times_alpha(spec, *t, s);
+      tangent[kResidual] = &*of_residual;
     }
     auto x_or_sum =
         spec.has(kResidual) ? bare_norm(spec, mx::float32, in, s)[1] : in.x();
@@ -294,6 +305,9 @@ Arrays Norm::vjp(
         : spec.grouped
         ? groups_vjp(spec, in, outputs.data() + 1, cotangent, wanted, s)
         : gradients_of(spec, in, x_or_sum, cotangent, sum_cotangent, wanted, s);
+    if (auto& of_residual = found[kResidual]) {
+      of_residual = times_alpha(spec, *of_residual, s);
+    }
     for (auto operand : wanted) {
       gradients[place(operand)] =
           mx::astype(*found[operand], in[operand]->dtype(), s);

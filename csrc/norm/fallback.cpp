@@ -170,6 +170,18 @@ array added_to_residual(
   return fallback_norm(spec.first_norm(), dtype, of_x, s)[0];
 }
 
+// Rounded by MLX early, in float32 late.
+array scaled_residual(
+    const NormSpec& spec,
+    const array& residual,
+    mx::Stream s) {
+  if (spec.alpha == 1.0f) {
+    return residual;
+  }
+  auto r = spec.rounding == Rounding::Late ? as_float(residual, s) : residual;
+  return mx::multiply(r, array(spec.alpha, r.dtype()), s);
+}
+
 } // namespace
 
 array sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
@@ -179,8 +191,9 @@ array sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
     return mx::add(sum_of(spec, first, s), *residual2, s);
   }
   auto x = added_to_residual(spec, in, s);
+  auto residual = scaled_residual(spec, *in[kResidual], s);
   if (!spec.is_factored()) {
-    return mx::astype(mx::add(x, *in[kResidual], s), in.sum_dtype(), s);
+    return mx::astype(mx::add(x, residual, s), in.sum_dtype(), s);
   }
   if (spec.factor_of_sum) {
     auto sum = mx::add(x, *in[kResidual], s);
@@ -193,7 +206,7 @@ array sum_of(const NormSpec& spec, const NormInputs& in, mx::Stream s) {
     factor = as_float(factor, s);
     x = as_float(x, s);
   }
-  auto sum = mx::add(*in[kResidual], mx::multiply(x, factor, s), s);
+  auto sum = mx::add(residual, mx::multiply(x, factor, s), s);
   return mx::astype(sum, mx::result_type(in.x(), *in[kResidual]), s);
 }
 

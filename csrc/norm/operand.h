@@ -61,6 +61,7 @@ constexpr OperandTraits kOperandTraits[kOperands] = {
 // The numbers of a sum, each in the dtype of what it multiplies.
 struct SumNumbers {
   float factor = 1.0f; // of x, if it is no operand
+  float alpha = 1.0f;  // of the residual
 };
 
 } // namespace mlx_norms

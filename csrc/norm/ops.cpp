@@ -104,6 +104,9 @@ NormSpec make_spec(
   }
   spec.clamp = a.clamp;
   spec.factor = number_of(a.factor, in.x().dtype());
+  if (auto* residual = in[kResidual]) {
+    spec.alpha = rounded_to(a.alpha, residual->dtype());
+  }
   spec.activation = parse_activation(op, a.activation);
   spec.gate_first = in[kGate] && !a.norm_before_gate;
   spec.rounding = parse_rounding(op, a.rounding, a.weight_offset);

@@ -33,6 +33,7 @@ struct NormArguments {
   bool clamp = false;
   OptionalString rounding;
   OptionalTerm factor;
+  float alpha = 1.0f;
   OptionalTerm scale;
   OptionalTerm shift;
   OptionalString activation;

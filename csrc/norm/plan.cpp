@@ -74,6 +74,7 @@ void plan_tensor(
           product_keeps(out[0].dtype(), *in[kScale]));
   launch.set(K::factor_of_sum, spec.factor_of_sum);
   launch.set(K::has_number, spec.factor != 1.0f);
+  launch.set(K::has_alpha, spec.alpha != 1.0f);
   launch.set(
       K::round_factored,
       early && spec.is_factored() &&
@@ -101,6 +102,9 @@ void plan_tensor(
   launch.set(K::eps, spec.eps);
   launch.set(K::weight_offset, spec.weight_offset);
   launch.set(K::number, spec.factor);
+  if (spec.alpha != 1.0f) {
+    launch.set(K::alpha, spec.alpha);
+  }
 
   launch.groups[0] = ceil_div<uint32_t>(rows, geometry.rows_per_group());
   launch.group[0] = geometry.group_size();

@@ -131,6 +131,13 @@ bool factored(const Site&, const array& p, Match& match) {
        match.bind(kFactor, b));
 }
 
+bool number(const Site&, const array& a, Match& match) {
+  const auto& whole = before_broadcast(a);
+  auto found = whole.ndim() == 0 ? as_number(whole) : std::nullopt;
+  match.number = found.value_or(1.0f);
+  return found && whole.id() != a.id();
+}
+
 bool clamped(const Site&, const array& h, Match& match) {
   return is_clamped_sum(h) && match.bind(kX, h.inputs()[0]) &&
       match.bind(kResidual, h.inputs()[1]);
@@ -166,6 +173,7 @@ bool have_one_way(const NormSpec& before, const NormSpec& spec) {
 
 // A term of the norm's sum is a norm that nothing else takes.
 bool norm_before(const Site& site, const array& sum, Match& match) {
+  static const auto scaled = part(product(any(kResidual), number));
   const auto& call = site.call;
   bool has_sum = call.spec.has(kResidual);
   if (!is_rms(call, call.dtype) || !(has_sum || is_sum(sum))) {
@@ -185,7 +193,14 @@ bool norm_before(const Site& site, const array& sum, Match& match) {
         before->spec.eps == call.spec.eps && is_like(*residual, before->x()) &&
         have_one_way(before->spec, call.spec)) {
       match.inner_result = *term;
-      match.bind(kResidual, *residual);
+      bool early = call.spec.rounding == Rounding::Early &&
+          before->spec.rounding == Rounding::Early;
+      auto trial = match;
+      if (early && scaled(site, *residual, trial)) {
+        match = std::move(trial);
+      } else {
+        match.bind(kResidual, *residual);
+      }
       match.bind(kX, before->x());
       match.inner = std::move(before);
       return true;
@@ -237,6 +252,7 @@ void norm_first(NormCall& call, const Match& match, const array&) {
   call.spec.rounding = with.rounding;
   call.spec.weight_offset = with.weight_offset;
   call.spec.norm_first = true;
+  call.spec.alpha = match.number;
   if (const auto& weight = match.inner->in[kWeight]) {
     call.set(kPostWeight, *weight);
   }

@@ -42,6 +42,7 @@ void bind_norms(nb::module_& m) {
        parameter<&A::clamp>("clamp"),
        parameter<&A::rounding>("rounding"),
        parameter<&A::factor>("factor"),
+       parameter<&A::alpha>("alpha"),
        parameter<&A::scale>("scale"),
        parameter<&A::shift>("shift"),
        operand<kGate>(),

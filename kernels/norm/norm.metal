@@ -14,6 +14,7 @@
 
 constant bool has_residual [[function_constant]];
 constant bool has_residual2 [[function_constant]];
+constant bool has_alpha [[function_constant]]; // of the residual
 
 constant int x_flags [[function_constant]];
 constant int residual_flags [[function_constant]];
@@ -67,9 +68,10 @@ inline bool sums_packed(
     RowIn factor,
     RowOut sum,
     Span<N> of) {
-  return !clamp_sum && !has_number && !factor_of_sum && sum.type != kFloat32 &&
-      can_store<N>(sum, of) && x.type == sum.type && can_fetch<N>(x, of) &&
-      residual.type == sum.type && can_fetch<N>(residual, of) &&
+  return !clamp_sum && !has_number && !has_alpha && !factor_of_sum &&
+      sum.type != kFloat32 && can_store<N>(sum, of) && x.type == sum.type &&
+      can_fetch<N>(x, of) && residual.type == sum.type &&
+      can_fetch<N>(residual, of) &&
       (!has_residual2 ||
        (residual2.type == sum.type && can_fetch<N>(residual2, of))) &&
       (!has_factor ||
@@ -94,6 +96,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     device const uchar* shift [[buffer, function_constant(has_shift)]],
     device const uchar* factor [[buffer, function_constant(has_factor)]],
     constant const float& number [[buffer]],
+    constant const float& alpha [[buffer, function_constant(has_alpha)]],
     device const uchar* gate [[buffer, function_constant(has_gate)]],
     device const uchar* residual2 [[buffer, function_constant(has_residual2)]],
     device const uchar* post_weight
@@ -216,6 +219,12 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
         if (has_residual) {
           float of_r[N];
           r.values(k, of, of_r);
+          if (has_alpha) {
+            for (int j = 0; j < N; ++j) {
+              of_r[j] = of_r[j] * alpha;
+            }
+            round_step<N>(round_early, r.row.type, of_r);
+          }
           int first_type = in.type == r.row.type ? in.type : kFloat32;
           add_residual<N>(of_r, first_type, v);
           if (has_residual2) {

@@ -63,10 +63,13 @@ def add_norm(m, x, residual, *parameters, residual2=None, factor=None, **named):
     return norm(m, s, *parameters, **named), s
 
 
-def norm_add_norm(m, x, residual, post_weight=None, weight=None, factor=None, **options):
+def norm_add_norm(
+    m, x, residual, post_weight=None, weight=None, factor=None, alpha=None, **options
+):
     of = partial(norm, m, of="rms", **options)
     n = of(x, post_weight)
-    h = m.total(residual, n if factor is None else n * factor)
+    r = residual if alpha is None else m.scaled(residual, alpha)
+    h = m.total(r, n if factor is None else n * factor)
     return of(h, weight), h
 
 
@@ -136,6 +139,9 @@ for text, given in {"": POST, " bare": {}}.items():
 for axes in ("D", "B1D", "BND"):
     factored = SUMS | POST | dict(factor=axes)
     op(f"norm_add_norm factor {axes}", "norm_add_norm", norm_add_norm, factored)
+for text, axes in {"": {}, " factor D": dict(factor="D")}.items():
+    named, given = f"norm_add_norm{text} alpha", SUMS | POST | axes
+    op(named, "norm_add_norm", norm_add_norm, given, options=dict(alpha=-0.7))
 op(
     "norm_add_norm weight_offset",
     "norm_add_norm",

@@ -165,6 +165,7 @@ def norm_add_norm(
     clamp: bool = False,
     rounding: Rounding | None = None,
     factor: Term | None = None,
+    alpha: float = 1.0,
     dtype: mx.Dtype | None = None,
     stream: mx.StreamOrDevice = None,
 ) -> tuple[mx.array, mx.array]:
@@ -173,7 +174,7 @@ def norm_add_norm(
     .. math::
 
         n = \frac{x}{\sqrt{E[x^2] + \epsilon}} (w_p + w_0), \quad
-        h = r + f n, \quad
+        h = \alpha r + f n, \quad
         y = \frac{h}{\sqrt{E[h^2] + \epsilon}} (w + w_0)
 
     where :math:`w_0` is the ``weight_offset``. Rounding early, the result is bit-identical to
@@ -195,6 +196,8 @@ def norm_add_norm(
         rounding (str, optional): ``"early"`` or ``"late"``, as in :func:`rms_norm`, of both norms.
         factor (array or float, optional): Multiplies the norm of ``x`` before it is added, as
           ``x`` of :func:`add_rms_norm`. Its gradients take several launches. Default: ``None``.
+        alpha (float): Multiplies ``residual``, in its dtype. Rounding early, the product is rounded
+          to that. Default: ``1.0``.
         dtype (Dtype, optional): The second norm's, one of the three. Default: that of ``x``.
         stream (StreamOrDevice): Stream or device.
 
@@ -220,6 +223,7 @@ def norm_add_norm(
         clamp=clamp,
         rounding=rounding,
         factor=factor,
+        alpha=alpha,
         dtype=dtype,
         stream=stream,
     )

@@ -161,6 +161,12 @@ def norm_add_norm(x, r, v, w):
     return h, rms(h, w)
 
 
+@case(ROWS, ROWS, VECTOR, VECTOR, ops={TWO: 1}, around={BEFORE: 1})
+def alpha_times_a_residual(x, r, v, w):
+    h = rms(x, v) + 0.7 * r
+    return h, rms(h, w)
+
+
 @case(ROWS, ROWS, VECTOR, ops={TWO: 1}, around={BEFORE: 1}, written={"rms_norm": 2})
 def norm_add_norm_as_written(x, r, w):
     h = written(x) + r

@@ -58,7 +58,7 @@ class AnyRows {
       apply_factor();
     }
     type_ = of_x;
-    add(kResidual, true);
+    add_residual();
     if (job_.factor_of_sum) {
       apply_factor();
     }
@@ -178,6 +178,19 @@ class AnyRows {
 
   void add(Operand operand, bool rounds) {
     combine(operand, rounds, [](auto, Floats v, Floats e) { return v + e; });
+  }
+  void add_residual() {
+    auto alpha = job_.numbers.alpha;
+    if (alpha == 1.0f) {
+      return add(kResidual, true);
+    }
+    combine(
+        kResidual,
+        true,
+        [alpha, late = job_.late]<typename T>(Type<T>, Floats v, Floats e) {
+          Floats product = e * alpha;
+          return v + (late ? product : round_to<T>(product));
+        });
   }
   template <typename F>
   void multiply(Operand operand, F factor) {

@@ -19,7 +19,7 @@ Gradients gated_vjp(
   const auto& own = *in[kGate];
   // Of a batch of examples it may be the same for each.
   bool whole = own.shape() == in.x().shape();
-  auto gate = whole ? own : mx::broadcast_to(own, in.x().shape(), stream);
+  auto gate = whole ? own : mx::broadcast_arrays({own, in.x()}, stream)[0];
   if (whole) {
     dtypes[kGate] = gate.dtype();
   }

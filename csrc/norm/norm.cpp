@@ -92,7 +92,10 @@ void Norm::check(const Arrays& inputs) const {
     auto* a = &inputs[tensor.input];
     const auto& x = *a++;
     for (auto operand : tensor.spec.operands.without({kX})) {
-      auto* argument = kOperandTraits[operand].name;
+      bool weighs_x = operand == kGate && tensor.spec.gate_first &&
+          tensor.spec.activation == Activation::None;
+      auto* argument =
+          weighs_x ? "gate or input_weight" : kOperandTraits[operand].name;
       if (operand == kFactor && spec.factor_of_sum) {
         check_one_element(name(), argument, *a++);
       } else if (kOperandTraits[operand].kind == OperandKind::Vector) {

@@ -30,6 +30,9 @@ constexpr Option kGroupsOption{"num_groups", "1", [](A a) {
                                  return a.num_groups != 1;
                                }};
 constexpr Option kGroupOption{"group", "None", [](A a) { return !!a.group; }};
+constexpr Option kInputWeightOption{"input_weight", "None", [](A a) {
+                                      return !!a.input_weight;
+                                    }};
 constexpr Option kAxisOption{"axis", "the last one", [](A a) {
                                return a.axis != -1 &&
                                    a.axis + 1 !=
@@ -43,14 +46,22 @@ constexpr struct {
 } kExclusions[] = {
     {kScaleOption, {kGateOption, kActivationOption, kGroupsOption}},
     {kShiftOption, {kGateOption, kActivationOption, kGroupsOption}},
+    {kInputWeightOption,
+     {kScaleOption, kShiftOption, kGateOption, kActivationOption}},
     {kGroupOption,
-     {kScaleOption,
+     {kInputWeightOption,
+      kScaleOption,
       kShiftOption,
       kGateOption,
       kActivationOption,
       kGroupsOption}},
     {kAxisOption,
-     {kScaleOption, kShiftOption, kGateOption, kGroupsOption, kGroupOption}},
+     {kInputWeightOption,
+      kScaleOption,
+      kShiftOption,
+      kGateOption,
+      kGroupsOption,
+      kGroupOption}},
     {{"clamp", "False", [](A a) { return a.clamp; }},
      {{"residual2", "None", [](A a) { return !!a.in[kResidual2]; }}}},
 };
@@ -108,18 +119,29 @@ NormSpec make_spec(
     spec.alpha = rounded_to(a.alpha, residual->dtype());
   }
   spec.activation = parse_activation(op, a.activation);
-  spec.gate_first = in[kGate] && !a.norm_before_gate;
+  spec.gate_first = in[kGate] && (a.input_weight || !a.norm_before_gate);
   spec.rounding = parse_rounding(op, a.rounding, a.weight_offset);
   return spec;
+}
+
+// The operands, of which a weight of x is a gate without an activation.
+NormInputs
+checked(const char* op, const NormArguments& a, NormInputs in, bool heads) {
+  check_inputs(op, in, heads);
+  if (a.input_weight) {
+    check_broadcasts(op, "input_weight", *a.input_weight, in.x());
+    in[kGate] = a.input_weight;
+  }
+  return in;
 }
 
 // Each of so many parts of each row by itself.
 array normalize_groups(
     const char* op,
-    const NormInputs& in,
+    const NormInputs& given,
     const NormArguments& a,
     mx::Stream stream) {
-  check_inputs(op, in);
+  auto in = checked(op, a, given, /* heads= */ false);
   int groups = a.num_groups;
   auto length = in.x().shape(-1);
   if (groups < 1 || length % groups != 0) {
@@ -165,7 +187,7 @@ Arrays normalize(const char* op, bool center, const NormArguments& a) {
   auto shift = as_array(a.shift, a, stream);
   in[kScale] = pointer_to(scale);
   in[kShift] = pointer_to(shift);
-  check_inputs(op, in, /* heads= */ true);
+  in = checked(op, a, in, /* heads= */ true);
   auto spec = make_spec(op, center, in, a);
   return make_norm(spec, dtype_of(a), in.arrays(), stream);
 }

@@ -31,6 +31,7 @@ struct NormArguments {
   bool eps_inside = false;
   float weight_offset = 0.0f;
   bool clamp = false;
+  const array* input_weight = nullptr;
   OptionalString rounding;
   OptionalTerm factor;
   float alpha = 1.0f;

@@ -36,7 +36,7 @@ constexpr std::array<ReportLine, kCounted> kLines = {{
     {Around, "a cast after a norm"},
     {Around, "1 + scale and shift after a norm"},
     {Around, "an activated gate after a norm"},
-    {Around, "an activated gate before a norm"},
+    {Around, "a gate or a weight before a norm"},
     {Around, "an activation after a norm"},
     {Around, "a norm before the addition"},
     {Around, "weight and bias after a group norm"},

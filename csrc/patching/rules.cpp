@@ -153,6 +153,16 @@ bool gate_first(const Site& site, const array& x, Match& match) {
   return (is_split ? split : product)(site, x, match);
 }
 
+bool no_norm(const Site& site, const array& x, Match& match) {
+  return !site.call_of(x) && match.bind(kX, x);
+}
+
+bool weight_of_rows(const Site&, const array& a, Match& match) {
+  const auto& weight = before_broadcast(a);
+  return weight.id() != a.id() && is_vector(weight, a.shape(-1)) &&
+      takes_dtype(weight.dtype()) && match.bind(kGate, weight);
+}
+
 bool is_rms(const NormCall& call, mx::Dtype dtype) {
   const auto& weight = call.in[kWeight];
   if (weight && !is_vector(*weight, call.x().shape(-1))) {
@@ -318,6 +328,15 @@ const std::vector<Rule>& rules() {
        norm_first},
       // x * act(gate), normalized
       {GateFirst, Input, Holders, may_be_gated, gate_first, gate_x},
+      // x * weight, normalized
+      {GateFirst,
+       Input,
+       Holders,
+       [](auto& c) {
+         return may_be_gated(c) && c.spec.rounding == Rounding::Early;
+       },
+       part(product(no_norm, weight_of_rows)),
+       gate_x},
       // y * weight, y * act(gate), where y was of groups of channels
       {GroupParameters,
        Joined,

@@ -40,6 +40,7 @@ void bind_norms(nb::module_& m) {
        parameter<&A::eps_inside>("eps_inside"),
        parameter<&A::weight_offset>("weight_offset"),
        parameter<&A::clamp>("clamp"),
+       parameter<&A::input_weight>("input_weight"),
        parameter<&A::rounding>("rounding"),
        parameter<&A::factor>("factor"),
        parameter<&A::alpha>("alpha"),

@@ -42,6 +42,10 @@ def norm(m, x, weight=None, bias=None, *, of, eps, scale=None, shift=None, **opt
     return y
 
 
+def of_weighted(m, x, weight=None, input_weight=None, **options):
+    return norm(m, m.scaled(x, input_weight), weight, of="rms", **options)
+
+
 def gated(m, x, weight=None, gate=None, *, eps, activation, norm_before_gate, num_groups):
     by = None if gate is None else m.activated(activation, gate)
     first = gate is not None and not norm_before_gate
@@ -93,6 +97,10 @@ for of, parameters in PARAMETERS.items():
     op(f"{name} of a vector", name, alone, dict(x="D") | parameters)
     offset = dict(weight_offset=1.0)
     op(f"{name} weight_offset", name, alone, ROWS | parameters, options=offset)
+
+for text, given in {"": PARAMETERS["rms"], " bare": {}}.items():
+    axes = ROWS | given | dict(input_weight="D")
+    op("rms_norm input_weight" + text, "rms_norm", of_weighted, axes)
 
 for activation, first, groups, gate in (
     *itertools.product((None, "silu", "sigmoid", "gelu", "relu2"), (False, True), (1,), (True,)),

@@ -16,6 +16,7 @@ def rms_norm(
     eps: float = 1e-5,
     *,
     weight_offset: float = 0.0,
+    input_weight: mx.array | None = None,
     rounding: Rounding | None = None,
     scale: Term | None = None,
     shift: Term | None = None,
@@ -43,6 +44,9 @@ def rms_norm(
           of the three dtypes. Default: ``None``, the result is not scaled.
         eps (float): Added to the mean square. Not negative. Default: ``1e-5``.
         weight_offset (float): Added to ``weight``; ``1.0`` for Gemma. Default: ``0.0``.
+        input_weight (array, optional): ``x`` is multiplied by it before it is normalized, and the
+          product rounded, early, as in MLX. It broadcasts to ``x`` and has its last axis, as
+          ``[D]``. Default: ``None``.
         rounding (str, optional): When the normalized value is rounded to the output's dtype:
           ``"early"``, before the weight and after each further step, with the bits of these steps
           in MLX; ``"late"``, at the end. Default: ``"early"``, or ``"late"`` with an offset.
@@ -81,6 +85,7 @@ def rms_norm(
         weight=weight,
         eps=eps,
         weight_offset=weight_offset,
+        input_weight=input_weight,
         rounding=rounding,
         scale=scale,
         shift=shift,

@@ -49,7 +49,7 @@ ADD_RMS, ADD_LAYER = "mlx_norms::AddRMSNorm", "mlx_norms::AddLayerNorm"
 GROUPED, CHANNELS = "mlx_norms::GroupNorm", "mlx_norms::ChannelRMSNorm"
 TWO = "mlx_norms::NormAddNorm"
 SHIFT = "1 + scale and shift after a norm"
-GATE, FIRST = "an activated gate after a norm", "an activated gate before a norm"
+GATE, FIRST = "an activated gate after a norm", "a gate or a weight before a norm"
 ACTIVATION, CAST = "an activation after a norm", "a cast after a norm"
 BEFORE, GROUP = "a norm before the addition", "weight and bias after a group norm"
 
@@ -142,6 +142,11 @@ def gelu_of_a_gate_of_a_written_norm(x, z):
 @case(ROWS, ROWS, VECTOR, ops={RMS: 1}, around={FIRST: 1})
 def gate_before(x, z, w):
     return rms(x * silu(z), w)
+
+
+@case(ROWS, VECTOR, VECTOR, ops={RMS: 1}, around={FIRST: 1})
+def weight_before(x, v, w):
+    return rms(v * x, w)
 
 
 @case(ROWS, VECTOR, ops={RMS: 1}, around={ACTIVATION: 1})
@@ -661,6 +666,23 @@ def test_a_sum_of_three_is_none_of_norm_add_norm(make):
         mx.eval(ys)
         assert mlx_norms.report().around == {}
         assert mlx_norms.report().fused == 1
+    for y, expected in zip(ys, in_float32(code, arrays), strict=True):
+        assert error(y, expected) <= BOUNDS[mx.float32]
+
+
+@pytest.mark.parametrize("weight", [False, True])
+@pytest.mark.parametrize("used", [False, True])
+def test_a_product_before_a_norm_that_is_used(weight, used):
+    def code(x, r, w):
+        p = w * x if weight else 0.7 * r
+        h = p if weight else p + rms(x, w)
+        return (rms(h), p) if used else (rms(h),)
+
+    case = Case(code, (ROWS, ROWS, VECTOR), {})
+    arrays = arrays_of(case, mx.float32)
+    with mlx_norms.patched():
+        ys = mlx_norms.fuse(code)(*arrays)
+        assert ("Multiply" in operations(*ys)) == used
     for y, expected in zip(ys, in_float32(code, arrays), strict=True):
         assert error(y, expected) <= BOUNDS[mx.float32]
 

@@ -54,6 +54,11 @@ class Interface:
         exact = f"{buffer}_flags"
         return exact if exact in ends else ends[0] if len(ends) == 1 else None
 
+    def is_rows(self, name: str) -> bool:
+        """Whether it is an array whose rows are read as its flags and layout say."""
+        is_input = self.members[name][0] == "Input"
+        return is_input and LAYOUTS in self.members and self.flags_of(name) is not None
+
     def member(self, name: str) -> str:
         """The declaration of a member."""
         type, index = self.members[name]
@@ -61,7 +66,7 @@ class Interface:
         flags = self.flags_of(name)
         if flags and type == "Output":
             type, values = "RowsWritten", f"{{{index}}}, {self.members[flags][1]}"
-        elif flags and type == "Input" and LAYOUTS in self.members:
+        elif self.is_rows(name):
             type = "Rows"
             values = f"{{{index}}}, {self.members[flags][1]}, {self.members[LAYOUTS][1]}"
             if condition := self.members.get(self.arguments[name]):
@@ -160,6 +165,9 @@ def header(found: dict[str, Interface], enums: Iterable[str]) -> str:
         text += f"\nstruct {name} {{\n"
         for member in sorted(interface.members, key=interface.members.get):
             text += interface.member(member)
+        if rows := [name for name in interface.members if interface.is_rows(name)]:
+            named = ", ".join(f'{{"{name}", {name}}}' for name in sorted(rows))
+            text += f"  static constexpr NamedRows all_rows[]{{{named}}};\n"
         text += "};\n"
     return text + "\n} // namespace mlx_norms::kernels\n"
 

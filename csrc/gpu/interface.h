@@ -40,6 +40,10 @@ struct Rows : Input {
   int layouts;
   int condition = -1; // the function constant that tells whether they are there
 };
+struct NamedRows {
+  const char* name;
+  Rows rows;
+};
 // Rows that are written, which are dense.
 struct RowsWritten : Output {
   int flags;

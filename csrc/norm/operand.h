@@ -1,7 +1,16 @@
 // Copyright © 2026 mlx_norms contributors
 //
 // The one table of a norm's operands. What has one of each is a loop over it.
-// Plain data only: csrc/norm/cpu_kernels.h says why.
+// Plain data only: csrc/norm/cpu_kernels.h says why. A norm computes
+//
+//   s = (residual + factor * x) + residual2, where terms have SumNumbers, too,
+//       or x * activation(gate)
+//       with x = norm(x) * (post_weight + weight_offset) if that comes first
+//   n = norm(s) * (weight + weight_offset) + bias
+//   m = n * (1 + scale) + shift
+//   y = m * activation(gate) * multiplier, or activation(m) without a gate
+//
+// and with a residual s is an output, too.
 
 #pragma once
 

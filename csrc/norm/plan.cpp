@@ -1,6 +1,7 @@
 // Copyright © 2026 mlx_norms contributors
 
 #include <algorithm>
+#include <string_view>
 
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/integers.h"
@@ -35,6 +36,20 @@ RowOperands read_operands(
         : read_broadcast(a, in.x(), width, plan);
   }
   return read;
+}
+
+// The rows of a kernel that have operands' names.
+template <typename K>
+constexpr PerOperand<std::optional<Rows>> rows_by_operand() {
+  PerOperand<std::optional<Rows>> found;
+  for (int i = 0; i < kOperands; ++i) {
+    for (const auto& [name, rows] : K::all_rows) {
+      if (std::string_view(name) == kOperandTraits[i].name) {
+        found.of[i] = rows;
+      }
+    }
+  }
+  return found;
 }
 
 // Adds the launch that normalizes a tensor.
@@ -84,16 +99,12 @@ void plan_tensor(
   launch.set(
       K::round_gated,
       early && spec.gate_first && product_keeps(x.dtype(), *in[kGate]));
-  bind_rows(launch, K::x, read[kX]);
-  bind_rows(launch, K::residual, read[kResidual]);
-  bind_rows(launch, K::residual2, read[kResidual2]);
-  bind_rows(launch, K::post_weight, read[kPostWeight]);
-  bind_rows(launch, K::weight, read[kWeight]);
-  bind_rows(launch, K::bias, read[kBias]);
-  bind_rows(launch, K::scale, read[kScale]);
-  bind_rows(launch, K::shift, read[kShift]);
-  bind_rows(launch, K::factor, read[kFactor]);
-  bind_rows(launch, K::gate, read[kGate]);
+  constexpr auto rows_of = rows_by_operand<K>();
+  for (int i = 0; i < kOperands; ++i) {
+    if (rows_of.of[i]) {
+      bind_rows(launch, *rows_of.of[i], read.of[i]);
+    }
+  }
   bind_rows(launch, K::normalized, &out[0], width);
   bind_rows(launch, K::sum, has_sum ? &out[1] : nullptr, width);
 

@@ -42,14 +42,8 @@ inline bool operator==(const SumNumbers& a, const SumNumbers& b) {
 // is applied (Early), or only at the end (Late).
 enum class Rounding { Early, Late };
 
-// What a norm reads and its options, by which kernels are specialized:
-//   s = (residual + factor * x) + residual2, where terms have SumNumbers, too,
-//       or x * activation(gate)
-//       with x = norm(x) * (post_weight + weight_offset) if that comes first
-//   n = norm(s) * (weight + weight_offset) + bias
-//   m = n * (1 + scale) + shift
-//   y = m * activation(gate) * multiplier, or activation(m) without a gate
-// With a residual s is an output, too.
+// What a norm reads and its options, by which kernels are specialized; what it
+// computes stands in csrc/norm/operand.h.
 struct NormSpec : SumNumbers {
   Operands operands{kX};
   int axis = -1; // of x, from the end, so that others may be put before

@@ -76,9 +76,9 @@ Separated separated(NormSpec spec, const Arrays& inputs, mx::Stream s) {
     x = mx::multiply(x, factor, s);
     spec.factor = 1.0f;
   }
-  if (auto* residual2 = in[kResidual2]) {
+  for (auto operand : in.present().only(kAddends).without({kX, kResidual})) {
     x = mx::add(x, *residual, s);
-    residual = residual2;
+    residual = in[operand];
   }
   in = in.without_sum(x);
   in[kResidual] = residual;

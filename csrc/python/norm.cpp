@@ -25,17 +25,13 @@ constexpr Parameter<NormArguments> operand() {
       }};
 }
 
-} // namespace
-
-void bind_norms(nb::module_& m) {
+// The table's operands up to the bias come first, in its order.
+template <size_t... kOperands>
+const Parameters<NormArguments>& parameters_of_norms(
+    std::index_sequence<kOperands...>) {
   using A = NormArguments;
   static const Parameters<A> parameters(
-      {operand<kX>(),
-       operand<kResidual>(),
-       operand<kResidual2>(),
-       operand<kPostWeight>(),
-       operand<kWeight>(),
-       operand<kBias>(),
+      {operand<static_cast<Operand>(kOperands)>()...,
        parameter<&A::eps>("eps"),
        parameter<&A::eps_inside>("eps_inside"),
        parameter<&A::weight_offset>("weight_offset"),
@@ -55,6 +51,14 @@ void bind_norms(nb::module_& m) {
        parameter<&A::axis>("axis"),
        parameter<&A::stream>("stream")},
       /* required= */ 1);
+  return parameters;
+}
+
+} // namespace
+
+void bind_norms(nb::module_& m) {
+  const auto& parameters =
+      parameters_of_norms(std::make_index_sequence<kBias + 1>());
   def<&rms_norm>(m, "rms_norm", parameters);
   def<&layer_norm>(m, "layer_norm", parameters);
   def<&l2_norm>(m, "l2_norm", parameters);

@@ -160,6 +160,7 @@ bool no_norm(const Site& site, const array& x, Match& match) {
 bool weight_of_rows(const Site&, const array& a, Match& match) {
   const auto& weight = before_broadcast(a);
   return weight.id() != a.id() && is_vector(weight, a.shape(-1)) &&
+      weight.size() > 1 && // else it is a sum's
       takes_dtype(weight.dtype()) && match.bind(kGate, weight);
 }
 

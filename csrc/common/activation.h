@@ -8,7 +8,8 @@
 
 namespace mlx_norms {
 
-// Of a gate or of a result. Kernels have the numbers (kernels/norm/gate.h).
+// The activation of a gate or of a result. Kernels have the numbers
+// (kernels/norm/gate.h).
 enum class Activation : uint8_t {
   None = 0,
   Sigmoid = 1,

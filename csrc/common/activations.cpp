@@ -19,7 +19,7 @@ array activated(Activation activation, const array& a, mx::Stream s) {
     case Activation::Silu:
       return mx::multiply(a, mx::sigmoid(a, s), s);
     case Activation::Gelu: {
-      // In the order in which Python has 1 + e: MLX's compile names it.
+      // As Python writes it, 1 after e: MLX's compile names the order.
       auto e = mx::erf(mx::divide(a, number(std::numbers::sqrt2), s), s);
       auto y = mx::multiply(a, mx::add(e, number(1), s), s);
       return mx::divide(y, number(2), s);

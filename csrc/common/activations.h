@@ -9,8 +9,8 @@
 
 namespace mlx_norms {
 
-// In a's dtype, as mx.sigmoid, and as mlx.nn's silu, gelu and relu2 without
-// compile.
+// An activation in a's dtype, as mx.sigmoid, and as mlx.nn's silu, gelu and
+// relu2 without compile.
 array activated(Activation activation, const array& a, mx::Stream stream);
 
 // Its derivative.

@@ -12,7 +12,7 @@
 
 namespace mlx_norms {
 
-// Of up to six arrays, in elements.
+// Strides of up to six arrays, in elements.
 using Steps = std::array<int64_t, 6>;
 
 struct Axis {

@@ -14,7 +14,7 @@ struct MemoryLayout {
   int axes = 0;       // of rows that do not adjoin
   int alignment = 16; // of these rows: the bytes, at most 16
 
-  // Of an evaluated array.
+  // Reads that of an evaluated array.
   static MemoryLayout of(const array& a);
 
   bool operator==(const MemoryLayout&) const = default;

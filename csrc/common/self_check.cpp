@@ -24,7 +24,7 @@ using Verdict = std::string;
 
 using Kernels = std::vector<const void*>;
 
-// Of the thread that runs checks.
+// A stream of the thread that runs checks.
 thread_local std::optional<mx::Stream> own_stream;
 thread_local Kernels launched;
 thread_local bool copying = false;

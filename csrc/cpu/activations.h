@@ -115,7 +115,7 @@ template <Activation kActivation>
 constexpr bool kNeedsSigmoid =
     kActivation == Activation::Sigmoid || kActivation == Activation::Silu;
 
-// In float32, from the sigmoid of v.
+// Computes both in float32, from the sigmoid of v.
 template <Activation kActivation>
 inline ValueAndSlope value_and_slope(Floats v, Floats sigmoid) {
   static_assert(kNeedsSigmoid<kActivation>);
@@ -127,7 +127,7 @@ inline ValueAndSlope value_and_slope(Floats v, Floats sigmoid) {
   return {y, sigmoid + y * rest};
 }
 
-// In float32, from at most one sigmoid or error function.
+// Computes both in float32, from at most one sigmoid or error function.
 template <Activation kActivation>
 inline ValueAndSlope value_and_slope(Floats v) {
   if constexpr (kNeedsSigmoid<kActivation>) {

@@ -24,7 +24,7 @@ struct Clean<kKernel> {
   }
 };
 
-// For a table of kernels.
+// A table of kernels has this in place of the kernel.
 template <auto kKernel>
 constexpr auto clean = Clean<kKernel>::call;
 

@@ -41,7 +41,7 @@ struct Sums {
   float v[K];
 };
 
-// By halves. The vectors are used one by one: a copy of the array would go
+// Adds by halves. The vectors are used one by one: a copy of the array would go
 // through memory.
 inline float sum_lanes(const Floats (&v)[kVectors]) {
   if constexpr (kVectors == 8) {

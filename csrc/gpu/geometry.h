@@ -74,7 +74,7 @@ inline bool is_backward(RowKernel kernel) {
 Geometry
 geometry_for(RowKernel kernel, int length, int item_size, Backend backend);
 
-// Of rows that are read in chunks instead of being held.
+// Rows that are read in chunks instead of being held.
 Geometry in_chunks(const Geometry& held);
 
 // Whether the kernel has an instance with this geometry, and the most threads

@@ -68,7 +68,7 @@ struct KernelNeeds {
   std::vector<Argument> arguments;
 };
 
-// Of all kernels.
+// What each kernel needs.
 const std::vector<KernelNeeds>& kernel_needs();
 
 } // namespace mlx_norms

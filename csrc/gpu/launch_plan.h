@@ -82,7 +82,7 @@ struct Launch {
   std::array<uint32_t, 3> group = {1, 1, 1};  // threads in each
   uint32_t staged_bytes = 0; // of threadgroup memory besides the kernel's own
   uint32_t cluster = 1;      // threadgroups per cluster, along x
-  // For which a core's registers must suffice; Metal decides this itself.
+  // A core's registers must suffice for so many; Metal decides this itself.
   uint32_t threads_per_core = 512;
 
   explicit Launch(KernelName kernel) : kernel(kernel) {}
@@ -123,8 +123,8 @@ struct LaunchPlan {
   mx::SmallVector<Launch, 1> launches;
   // Allocated for the launches, by temporary(), and kept until they have run.
   std::list<mx::array> temporaries;
-  // Of inputs, which MLX keeps. None is a temporary: Metal's command buffers do
-  // not wait for those that write a temporary's memory.
+  // Views of inputs, which MLX keeps. None is a temporary: Metal's command
+  // buffers do not wait for those that write a temporary's memory.
   std::list<mx::array> views;
 
   explicit LaunchPlan(mx::Stream stream) : stream(stream) {}

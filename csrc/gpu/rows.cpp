@@ -200,7 +200,7 @@ RowOperand read_broadcast(
                  : read_rows(view, width, plan);
 }
 
-// Of one row, too, that are the flags of several, whose kernel it has.
+// The flags of one row, too, are those of several, whose kernel it has.
 int32_t output_flags(const mx::array& a, int width) {
   auto alignment = alignment_of(a, width);
   bool vectors = is_multiple(a.offset(), alignment) &&

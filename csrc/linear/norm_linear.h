@@ -10,8 +10,9 @@
 
 namespace mlx_norms {
 
-// For few rows. Inputs: those of the norm (see NormSpec), then those of each
-// projection. Outputs: one per projection, or the gated one; [sum].
+// Norms of few rows and their products. Inputs: those of the norm (see
+// NormSpec), then those of each projection. Outputs: one per projection, or the
+// gated one; [sum].
 struct NormLinear : OpOf<NormLinear> {
   NormLinearSpec spec;
 

@@ -17,10 +17,10 @@ bool kernel_takes(const NormLinearSpec& spec, const Arrays& inputs);
 // The most rows of a product without a norm, by tiles.
 constexpr int kProductRows = 16;
 
-// For benchmarks: a threadgroup's SIMD-groups; 0: as measured.
+// Sets a threadgroup's SIMD-groups, for benchmarks; 0: as measured.
 void set_product_simds(int simds);
 
-// For benchmarks: the most rows that one launch takes; 0: as measured.
+// Sets the most rows that one launch takes, for benchmarks; 0: as measured.
 void set_product_rows(int rows);
 
 // The rows of a block of the kernel's instance for x.

@@ -278,8 +278,8 @@ GemvGroups gemv_groups(bool lines, int rows, int64_t depth) {
       depth_simds(depth, 128, 16)};
 }
 
-// For the tile kernels, by what was fastest on an H200. `elements` is a
-// vector's number: 8 of 16 bits, or 4, which need more registers.
+// Tiles by what was fastest on an H200. `elements` is a vector's number: 8 of
+// 16 bits, or 4, which need more registers.
 GemvGroups
 line_tiles(int64_t outputs, int elements, const DeviceLimits& limits) {
   constexpr int kLines = 16;

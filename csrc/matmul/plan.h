@@ -21,14 +21,14 @@ LaunchPlan plan_blocked(
     const mx::array& c,
     mx::Stream stream);
 
-// For at most kGemvRows rows of A, or columns of B.
+// Plans a product of at most kGemvRows rows of A, or columns of B.
 LaunchPlan plan_gemv(
     const mx::array& a,
     const mx::array& b,
     const mx::array& c,
     mx::Stream stream);
 
-// By the kernel that reads less.
+// Plans it by the kernel that reads less.
 LaunchPlan plan_matmul(
     const mx::array& a,
     const mx::array& b,

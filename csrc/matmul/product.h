@@ -46,7 +46,7 @@ struct Product : OpOf<T> {
 
   bool operator==(const Product&) const = default;
 
-  // Of any two arrays, either of which may have a single axis.
+  // Multiplies any two arrays, either of which may have a single axis.
   virtual array times(const array& a, const array& b, mx::Stream s) const = 0;
 
   bool has_sample() const override {

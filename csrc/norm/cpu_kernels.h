@@ -85,7 +85,7 @@ struct NormVJPJob : NormOptions {
 // x, two cotangents, a gate and its gradient.
 static constexpr int64_t kVJPScratch = 5;
 
-// In the jobs below each lane has statistics of its own: a norm over another
+// Each lane of the jobs below has statistics of its own: a norm over another
 // axis than the last one, a channel or a group. Rows are of adjoining lanes,
 // and what is of each lane is a padded row in float32.
 
@@ -100,7 +100,8 @@ struct LaneStatisticsJob {
   float* rest;
   CompensatedSum squares;  // without an error: not compensated
   bool uncentered = false; // of rms norms: the squares alone
-  // By row: with g, a cotangent, the sums of weight g and weight g (x - mean).
+  // With g, a cotangent, by row, the sums of weight g and weight g (x - mean),
+  // too.
   RowsIn cotangent = {};         // no data: neither
   const float* weight = nullptr; // of each row
   CompensatedSum bias_sums = {};
@@ -171,8 +172,8 @@ struct LaneVJPJob {
   const float* mean_wg;
   bool by_row = false;
   bool uncentered = false; // by row: n = x rstd, and there is no mean_wg
-  // By row: to which those of each row are added, that are taken over each
-  // kSumLanes of at most kMaxLanes; null: not wanted.
+  // Sums to which those of each row are added, taken over each kSumLanes of at
+  // most kMaxLanes; null: not wanted.
   CompensatedSum weight_gradients[kMaxLanes / kSumLanes] = {};
   CompensatedSum bias_gradients[kMaxLanes / kSumLanes] = {};
 };

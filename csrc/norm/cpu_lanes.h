@@ -15,8 +15,8 @@ struct LaneStatistics {
   Scratch rows;
   float *mean, *rest, *variance, *error, *rstd, *shift;
 
-  // Of so many lanes at most. Those that have none yet take part in the
-  // arithmetic, too.
+  // `lanes` is the most that a job has. Those that have none yet take part in
+  // the arithmetic, too.
   explicit LaneStatistics(int64_t lanes) : rows(lanes, 6) {
     auto* row = rows.data();
     std::fill_n(row, 6 * padded(lanes), 0.0f);

@@ -152,7 +152,7 @@ struct Parameter {
     return one;
   }
 
-  // For the kernels an absent weight is one row of ones.
+  // Kernels take an absent weight as one row of ones.
   int64_t row_count() const {
     return std::max<int64_t>(n_rows, 1);
   }

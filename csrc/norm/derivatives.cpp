@@ -162,7 +162,7 @@ Gradients activated_vjp(
   return plain_vjp(plain, in, in.x(), of_y, nullptr, wanted, s);
 }
 
-// Of one tensor. The cotangents are in the outputs' dtypes.
+// The gradients of one tensor. The cotangents are in the outputs' dtypes.
 Gradients gradients_of(
     const NormSpec& spec,
     const NormInputs& in,

@@ -25,7 +25,7 @@ std::vector<int> position_axes(const NormSpec& spec, const array& x) {
   return axes;
 }
 
-// Of groups: the channels as an axis of groups and one of their channels.
+// Makes the channels an axis of groups and one of their channels.
 array split(const NormSpec& spec, const array& a, mx::Stream s) {
   if (spec.groups == 0) {
     return a;
@@ -77,8 +77,8 @@ struct Normalized {
   Arrays statistics = {}; // [mean, rest], variance, likewise
 };
 
-// In float32. The mean is corrected once: with the rounded mean alone, a row
-// whose mean is large compared to its spread comes out wrong.
+// Normalizes in float32. The mean is corrected once: with the rounded mean
+// alone, a row whose mean is large compared to its spread comes out wrong.
 Normalized normalize(
     const NormSpec& spec,
     const array& x,

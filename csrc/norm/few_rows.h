@@ -55,7 +55,7 @@ inline mx::Shape shape_of(int way, bool heads, mx::Shape x) {
   return x;
 }
 
-// Of rows with three axes, which layouts may tell apart, or more.
+// Rows with three axes, which layouts may tell apart, or more.
 inline mx::Shape shape_of_rows(int way, int length) {
   mx::Shape shape(std::max(way, 3), 2);
   shape.push_back(length);

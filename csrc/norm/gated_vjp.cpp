@@ -17,7 +17,7 @@ Gradients gated_vjp(
     dtypes[kWeight] = in[kWeight]->dtype();
   }
   const auto& own = *in[kGate];
-  // Of a batch of examples it may be the same for each.
+  // A batch of examples may have one for all.
   bool whole = own.shape() == in.x().shape();
   auto gate = whole ? own : mx::broadcast_arrays({own, in.x()}, stream)[0];
   if (whole) {

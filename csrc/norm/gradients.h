@@ -10,7 +10,7 @@
 
 namespace mlx_norms {
 
-// Of a gate.
+// The gradients of a gated norm.
 Gradients gated_vjp(
     const NormSpec& spec,
     const NormInputs& in,
@@ -18,7 +18,7 @@ Gradients gated_vjp(
     Operands wanted,
     mx::Stream stream);
 
-// Of a scale or a shift.
+// The gradients of a norm with a scale or a shift.
 Gradients modulated_vjp(
     const NormSpec& spec,
     const NormInputs& in,

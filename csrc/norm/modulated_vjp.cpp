@@ -64,7 +64,7 @@ Gradients modulated_vjp(
     Operands wanted,
     mx::Stream stream) {
   GroupWeight groups(spec, in, x_or_sum, wanted, stream);
-  // Of each group: the sums of g * n and of g, where g is the cotangent.
+  // Sums over each group: of g * n and of g, where g is the cotangent.
   bool bias_of_scale = wanted.has(kScale) && in[kBias];
   Operands of_groups;
   of_groups.set(kX, wanted.has(kX));
@@ -105,7 +105,7 @@ Gradients modulated_vjp(
         : sum;
   };
   if (wanted.has(kScale)) {
-    // Of (n * w + b) * (1 + scale)
+    // The gradient for (n * w + b) * (1 + scale)
     auto sum = *gn;
     if (in[kWeight]) {
       auto weight = shifted_weight(spec, *in[kWeight], stream);

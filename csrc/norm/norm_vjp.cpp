@@ -90,7 +90,7 @@ OpPtr NormVJP::sampled(const Arrays& inputs, mx::Stream) const {
   return shared(NormVJP(few, wanted, dtypes));
 }
 
-// Of so many rows that parameters' gradients add up several partial sums,
+// Has so many rows that parameters' gradients add up several partial sums,
 // unless one loop has all of each group.
 Arrays NormVJP::sample(const Arrays& inputs, mx::Stream s) const {
   if (norm.grouped) {

@@ -155,7 +155,7 @@ struct NormInputs : PerOperand<const array*> {
     }
     return Operands::of_bits(bits);
   }
-  // Of the sum, or x's.
+  // The dtype of the sum, or x's.
   mx::Dtype sum_dtype() const {
     auto dtype = x().dtype();
     for (auto operand : kAddends) {
@@ -189,7 +189,7 @@ struct NormInputs : PerOperand<const array*> {
   }
 };
 
-// Of the operands for which they are wanted.
+// Gradients of the operands for which they are wanted.
 using Gradients = PerOperand<OptionalArray>;
 
 } // namespace mlx_norms

@@ -86,7 +86,7 @@ mx::Dtype dtype_of(const NormArguments& a) {
   return a.dtype.value_or(a.in.x().dtype());
 }
 
-// Of a number, in the result's dtype, a view of a row of it.
+// A number becomes an array in the result's dtype, a view of a row of it.
 OptionalArray
 as_array(const OptionalTerm& term, const NormArguments& a, mx::Stream stream) {
   auto* number = term ? std::get_if<float>(&*term) : nullptr;

@@ -55,7 +55,7 @@ TwoArrays add_rms_norm(const NormArguments& arguments);
 TwoArrays add_layer_norm(const NormArguments& arguments);
 TwoArrays norm_add_norm(const NormArguments& arguments);
 
-// Of several arrays.
+// The arguments of ops of several arrays.
 struct NormsArguments {
   Arrays xs;
   std::optional<std::vector<OptionalArray>> weights; // one for each

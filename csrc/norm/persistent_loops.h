@@ -52,7 +52,7 @@ struct Stages {
   int weights = 0;
   int bytes = 0;
 
-  // Of rows and weights, absent ones are null.
+  // Stages of rows and weights; absent ones are null.
   Stages(
       const Geometry& geometry,
       int length,

@@ -120,7 +120,8 @@ void plan_tensor(
   launch.groups[0] = ceil_div<uint32_t>(rows, geometry.rows_per_group());
   launch.group[0] = geometry.group_size();
 
-  // Of two norms, four rows of many floats do not fit in Metal's registers.
+  // Two norms hold more: four rows of many floats do not fit in Metal's
+  // registers.
   bool on_cuda = backend == Backend::Cuda;
   bool fits = !norm_first || on_cuda || width == 8 ||
       (geometry.vectors <= 4 && max_threads <= 512);

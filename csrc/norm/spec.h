@@ -112,20 +112,21 @@ struct NormSpec : SumNumbers {
   bool gates_result() const {
     return is_gated() && !gate_first;
   }
-  // Of one normalized tensor.
+  // How many arrays one normalized tensor has.
   int n_inputs() const {
     return operands.count();
   }
-  // Of one normalized tensor: normalized, [sum]; of groups whose statistics are
-  // computed normalized, mean, rest, variance. The last three are float32, of
-  // shape [samples..., groups].
+  // How many outputs one normalized tensor has: normalized, [sum]; of groups
+  // whose statistics are computed normalized, mean, rest, variance. The last
+  // three are float32, of shape [samples..., groups].
   int n_outputs() const {
     return grouped && !has(kMean) ? 4 : 1 + has(kResidual);
   }
 
   // The norm of a sum that has been computed.
   NormSpec without_sum() const;
-  // Of two norms, that of x, and that of the sum with its result.
+  // The two norms of a norm after a norm: that of x, and that of the sum with
+  // its result.
   NormSpec first_norm() const;
   NormSpec second_norm() const;
   // The norm without its gate and activation.

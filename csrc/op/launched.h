@@ -44,7 +44,7 @@ struct Launched : OpOf<Launched> {
   }
 };
 
-// By the names of the kernel's text.
+// A launch by the names of the kernel's text.
 struct NamedLaunch {
   using Scalar = std::variant<int64_t, double, std::vector<int>>;
   template <typename T>

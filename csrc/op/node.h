@@ -39,8 +39,8 @@ class Node final : public mx::Primitive {
     return op_->name();
   }
 
-  // Of a patched call, how and when it is counted (csrc/patching/report.cpp);
-  // 0: it is of none.
+  // How and when a patched call is counted (csrc/patching/report.cpp); 0: it is
+  // of none.
   mutable std::atomic<uint32_t> counted_as = 0;
 
  private:

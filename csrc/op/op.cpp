@@ -13,7 +13,7 @@ namespace mlx_norms {
 
 namespace {
 
-// To be called while the op is there.
+// What this returns is called while the op is there.
 Function steps_of(const Op& op, mx::Stream stream) {
   return [&op, stream](const Arrays& inputs) {
     return for_any_size(op.steps(inputs, stream), {&inputs}, stream);

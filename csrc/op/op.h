@@ -41,8 +41,8 @@ class Op {
 
   virtual const char* name() const = 0;
   virtual bool equals(const Op& other) const = 0;
-  // Of output i: by default the first input's. Shapeless compile asks again at
-  // every call.
+  // The shape of output i: by default the first input's. Shapeless compile asks
+  // again at every call.
   virtual mx::Shape shape(const Arrays& inputs, size_t i) const;
   // Throws if the inputs do not fit.
   virtual void check(const Arrays&) const {}
@@ -51,11 +51,11 @@ class Op {
     return {};
   }
 
-  // In MLX's operations. It throws for a kernel alone, for study.
+  // The op in MLX's operations. It throws for a kernel alone, for study.
   virtual Arrays fallback(const Arrays& inputs, mx::Stream s) const;
   virtual LaunchPlan
   plan(const Arrays& inputs, const Arrays& outputs, mx::Stream s) const = 0;
-  // Of allocated outputs. It throws for a GPU's kernel.
+  // Computes allocated outputs. It throws for a GPU's kernel.
   virtual void eval_cpu(const Arrays& inputs, Arrays& outputs, mx::Stream s)
       const;
 
@@ -85,16 +85,16 @@ class Op {
       const Arrays& inputs,
       const std::vector<int>& axes,
       mx::Stream s) const;
-  // For `mapped`: a call whose rows have the mapped axis. Its op is null if the
-  // steps are mapped.
+  // What `mapped` makes: a call whose rows have the mapped axis. Its op is null
+  // if the steps are mapped.
   virtual Call<OpPtr>
   batched(const Arrays&, const std::vector<int>&, mx::Stream) const {
     return {};
   }
 
-  // For the self-check on Metal, if there is one: a call of the same kernels
-  // with few rows, whose inputs are the call's, but smaller, and what kernels
-  // depend on besides name and dtypes.
+  // What the self-check on Metal takes, if there is one: a call of the same
+  // kernels with few rows, whose inputs are the call's, but smaller, and what
+  // kernels depend on besides name and dtypes.
   virtual bool has_sample() const {
     return true;
   }
@@ -113,12 +113,12 @@ class Op {
   virtual size_t compared() const {
     return dtypes.size();
   }
-  // Of what there is no sample.
+  // Whether there is no sample of the inputs.
   virtual bool is_empty(const Arrays& inputs) const {
     return inputs[0].size() == 0;
   }
 
-  // Of what all ops have: one of its own compares its members, too.
+  // Compares what all ops have: one of its own compares its members, too.
   bool operator==(const Op& other) const {
     return dtypes == other.dtypes;
   }

@@ -35,7 +35,7 @@ class CallTable {
     return nullptr;
   }
 
-  // In place of the oldest of its set, if that is full.
+  // Takes the place of the oldest of its set, if that is full.
   void add(const OpPtr& op, const CallKey& key, Value value) {
     auto& set = set_of(key);
     set.calls[set.next++ % kWays] =

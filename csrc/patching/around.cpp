@@ -269,7 +269,7 @@ class Around {
     return made ? Counted::Fused : Counted::FusedNoKernel;
   }
 
-  // By copies: a place's arrays may be those of this norm.
+  // Copies the match: a place's arrays may be those of this norm.
   void commit(const Rule& rule, const Match& match, array root, array y) {
     if (rule.counted != Counted::Fused &&
         !(call_.spec.grouped && std::ranges::count(taken_, rule.counted))) {
@@ -424,7 +424,7 @@ class Pass {
     }
   }
 
-  // Of a norm by a call, or by MLX, as one in a function compiled before.
+  // Counts a norm of a call, or of MLX's, as one in a function compiled before.
   static bool recounted(const array& a, Counted outcome) {
     if (is_mlx_norm(name_of(a))) {
       count(outcome);

@@ -15,7 +15,7 @@ const Monomial kUnknown = Monomial::unknown();
 
 using NumberIn = std::optional<mx::Dtype>;
 
-// Of the dtypes in which numbers multiply the wider one.
+// The dtype, of two in which numbers multiply, that is wider.
 NumberIn wider(const NumberIn& a, const NumberIn& b) {
   return !a || b == mx::float32 ? (b ? b : a) : a;
 }

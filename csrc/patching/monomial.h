@@ -82,7 +82,8 @@ struct Monomial {
   bool is_root() const {
     return known && halves == 1 && !x && !weight;
   }
-  // Of x, over the root of a statistic or times a weight, as far as there are.
+  // Whether it is x, over the root of a statistic or times a weight, as far as
+  // there are.
   bool is_product() const {
     return known && x <= 1 && !magnitude && (halves == 0 || halves == -1) &&
         !bias;

@@ -15,14 +15,14 @@ struct Made {
   Arrays inputs;
 };
 
-// Of rows, over another axis, or of groups of channels.
+// A norm of rows, over another axis, or of groups of channels.
 struct NormCall {
   NormSpec spec;
   mx::Dtype dtype;
   mx::Stream stream;
   PerOperand<OptionalArray> in = {};
-  // Of a pending node of ours or, on a GPU, of MLX's; nullopt: it is none, or
-  // has a multiplier, another norm first, several tensors, or statistics of
+  // Reads a pending node of ours or, on a GPU, of MLX's; nullopt: it is none,
+  // or has a multiplier, another norm first, several tensors, or statistics of
   // each channel.
   static std::optional<NormCall> of(const array& output);
 

@@ -70,7 +70,7 @@ bool is_faster(
 // Whether a weight has been evaluated and can be read in place.
 bool is_readable(const array& a);
 
-// For tests: wherever the kernel takes them.
+// Takes them wherever the kernel does, for tests.
 void set_products_anywhere(bool anywhere);
 bool takes_products_anywhere();
 

@@ -128,7 +128,7 @@ class ProjectionPass {
     }
     std::vector<Projected> products;
     products.reserve(takers.size());
-    // In the order of the graph's nodes.
+    // Goes in the order of the graph's nodes.
     for (auto it = takers.rbegin(); it != takers.rend(); ++it) {
       auto product = product_of(*it->rows, *it->node, stream);
       if (!product) {

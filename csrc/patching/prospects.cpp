@@ -22,7 +22,7 @@ bool is_norm_alone(const array& a) {
   return norm && !norm->spec.has(kResidual);
 }
 
-// By the operations next to a norm: nearly all have nothing.
+// Looks at the operations next to a norm: nearly all have nothing.
 Sides sides_of(const array& norm, const Graph& graph) {
   auto* ours = op_of<Norm>(norm);
   if (!ours) {

@@ -99,7 +99,7 @@ bool may_be_of_norm(std::string_view name) {
              kNames, [=](std::string_view known) { return known == name; });
 }
 
-// In a shapeless trace.
+// A shapeless trace has it as an operation.
 Monomial number_of_elements(const array& a) {
   auto [axes, inverted, dtype] = state_of<mx::NumberOfElements>(a);
   float number = 1.0f;
@@ -110,7 +110,7 @@ Monomial number_of_elements(const array& a) {
   return Monomial::constant(rounded_to(number, dtype));
 }
 
-// Of a statistic, the axes that it is over; or null.
+// The axes that a statistic is over; or null.
 const Axes* axes_of(const Monomial& value) {
   bool is_statistic = value.of && !value.x && !value.weight;
   return is_statistic ? &value.of->axes : nullptr;
@@ -261,7 +261,7 @@ Monomial Reader::broadcast(const array& a, const Monomial& value) const {
     return fits ? value : Monomial::unknown();
   }
   bool is_small = value.is_product() && !value.x && !value.halves;
-  // To its own shape, as by mx.broadcast_arrays.
+  // A broadcast to its own shape is one of mx.broadcast_arrays.
   bool stays = whole.shape() == x_.shape() && a.shape() == x_.shape();
   return is_small || stays ? value : Monomial::unknown();
 }

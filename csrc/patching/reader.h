@@ -19,7 +19,7 @@ int length_over(const array& x, Axes axes);
 
 class Reader {
  public:
-  // Of a norm on one stream: a vector that is no part of the norm is a
+  // Reads a norm on one stream: a vector that is no part of the norm is a
   // parameter, wherever it comes from.
   Reader(const array& x, mx::Stream stream, const Graph& graph);
 

@@ -174,7 +174,8 @@ bool is_rms(const NormCall& call, mx::Dtype dtype) {
       call.x().dtype() == dtype;
 }
 
-// Of two weights, or the only one; no offset if that is the first one.
+// Whether two weights, or the only one, are applied in one way; no offset if
+// that is the first one.
 bool have_one_way(const NormSpec& before, const NormSpec& spec) {
   return !before.has(kWeight) || !spec.has(kWeight)
       ? (spec.has(kWeight) ? spec : before).weight_offset == 0.0f

@@ -30,7 +30,7 @@ struct Rule {
   void (*becomes)(NormCall& call, const Match& match, const array& root);
 };
 
-// In order: the first that applies is taken, then all are tried anew.
+// Rules in order: the first that applies is taken, then all are tried anew.
 const std::vector<Rule>& rules();
 
 // Takes what a patched call's operands are computed from: the 16 bits of an x

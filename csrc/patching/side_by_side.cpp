@@ -213,7 +213,7 @@ class Group {
   std::vector<Candidate> norms_;
 };
 
-// Of norms that are joinable and not left out.
+// Groups of norms that are joinable and not left out.
 template <typename F>
 std::vector<Group> groups_of(const Graph& graph, F is_left_out) {
   std::vector<Group> groups;

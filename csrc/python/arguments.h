@@ -127,7 +127,7 @@ constexpr auto required(const char* name) {
   return parameter<kMember, true>(name);
 }
 
-// By Python's error.
+// Raises Python's error.
 [[noreturn]] void refuse_type(
     const char* op,
     const char* argument,

@@ -19,7 +19,8 @@ Arrays as_arrays(const std::vector<nb::handle>& objects) {
   return nb::cast<Arrays>(nb::cast(objects));
 }
 
-// By the address of the object that an array replaces, its id in Python.
+// Returns arrays by the address of the object that each replaces, its id in
+// Python.
 nb::dict fuse_outputs(nb::handle outputs, nb::handle boundary) {
   auto objects = arrays_in(outputs);
   auto old = as_arrays(objects);

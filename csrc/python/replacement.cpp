@@ -136,7 +136,7 @@ PyType_Spec spec = {
         Py_TPFLAGS_BASETYPE,
     slots};
 
-// Of the type above, what CPython does not inherit, and how it is bound.
+// What CPython does not inherit of the type above, and how it is bound.
 PyType_Slot method_slots[] = {
     {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
     {Py_tp_clear, reinterpret_cast<void*>(clear)},
@@ -191,7 +191,7 @@ struct Behavior {
         projections(nb::cast<bool>(scope.attr("projections"))) {}
 };
 
-// Of the context at hand.
+// The entry of the context at hand.
 nb::object innermost_entry(const Replacement& of) {
   // Not PyContextVar_Get, which nanobind's list for Mac linkers lacks.
   auto entry =
@@ -277,7 +277,7 @@ PyObject* call_rope(
   return PyObject_Vectorcall(of.original, arguments, flags, keywords);
 }
 
-// Of an array, which has to be evaluated unless it has been.
+// Calls a method of an array, which has to be evaluated unless it has been.
 PyObject* call_method(
     PyObject* self,
     PyObject* const* arguments,

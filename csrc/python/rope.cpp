@@ -11,7 +11,7 @@ namespace mlx_norms {
 
 namespace {
 
-// Of one tensor, which norm_rope calls x.
+// Parameters of ropes of one tensor, which norm_rope calls x, or of several.
 template <bool kSeveral>
 const Parameters<RopeArguments>& rope_parameters() {
   using A = RopeArguments;

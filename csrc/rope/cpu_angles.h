@@ -13,8 +13,8 @@ struct SineAndCosine {
   Floats sine, cosine;
 };
 
-// Of what is at most 2^23, where a float tells one eighth of a turn from the
-// next.
+// Reduces what is at most 2^23, where a float tells one eighth of a turn from
+// the next.
 inline SineAndCosine reduced_sine_and_cosine(Floats v) {
   Floats x = magnitude(v);
   // The nearest even number of eighths of a turn, which is subtracted.

@@ -123,7 +123,7 @@ void NormRope::eval_cpu(
             run.sines = at.sines;
           };
           for (auto first = begin; first < end;) {
-            // Of one sequence.
+            // Places of one sequence.
             auto batch = first / positions;
             auto index = first % positions;
             auto some = static_cast<int>(

@@ -63,8 +63,8 @@ Arrays angles_of(const NormRope& op, const Arrays& inputs) {
   return {inputs.begin() + op.offset_at(), inputs.end()};
 }
 
-// By an op like MLX's, which takes [B, H, L, D] and one offset for all or for
-// each B.
+// Rotates by an op like MLX's, which takes [B, H, L, D] and one offset for all
+// or for each B.
 template <typename Rope>
 array rotate_by(
     Rope rope,

@@ -78,7 +78,7 @@ void check_tensor(
   }
 }
 
-// In int32, contiguous.
+// Makes an offset in int32, contiguous.
 array make_offset(
     const char* op,
     const array& x,

@@ -14,7 +14,7 @@
 
 namespace mlx_norms {
 
-// Of norm_rope, q is x.
+// Arguments of all; norm_rope calls q x.
 struct RopeArguments {
   const array* q = nullptr;
   const array* k = nullptr;

@@ -74,7 +74,8 @@ LaunchPlan NormRope::plan(
         std::string("[") + name() + "] A GPU kernel takes no head_dim of " +
         std::to_string(inputs[0].shape(-1)) + ".");
   }
-  // In place of an empty tensor, of which no head is computed, one that is not.
+  // A tensor that is not empty takes the place of an empty one, of which no
+  // head is computed.
   auto is_full = [&](int i) { return inputs[tensor_at(i)].size() > 0; };
   int full = 0;
   while (full < tensors() && !is_full(full)) {

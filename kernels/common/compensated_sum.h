@@ -10,7 +10,7 @@ inline void add_compensated(thread float& sum, thread float& error, float v) {
   float y = v - error;
   float next = sum + y;
   float lost = (next - sum) - y;
-  // For an infinite sum `lost` is NaN, which must not spread.
+  // An infinite sum has NaN in `lost`, which must not spread.
   error = is_nan(lost) ? 0.0f : lost;
   sum = next;
 }

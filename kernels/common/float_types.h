@@ -199,7 +199,7 @@ inline uint4 pack(thread const float* v, int type) {
 }
 
 #ifdef __CUDACC__
-// Of eight 16-bit values each, rounded as MLX's ops round them; see
+// Adds eight 16-bit values each, rounded as MLX's ops round them; see
 // kernels/to_cuda/prelude.h.
 inline uint4 add_packed(uint4 a, uint4 b, int type) {
   bool halves = type == kFloat16;

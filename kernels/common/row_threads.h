@@ -20,9 +20,9 @@ constant int simds_per_row [[function_constant]];
 constant bool looped [[function_constant]]; // the row has several chunks
 // All lanes or, if simds_per_row is 1, a smaller power of two.
 constant int lanes_per_row [[function_constant]];
-// Of each thread's vectors or, if they are scattered, elements, the leading
-// ones that never pass the row's end. A scattered row of one chunk ends after
-// those or in the next.
+// The leading ones of each thread's vectors or, if they are scattered, elements
+// that never pass the row's end. A scattered row of one chunk ends after those
+// or in the next.
 constant int full_count [[function_constant]];
 
 constant constexpr int kMaxSimds = 32;

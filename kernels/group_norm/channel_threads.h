@@ -154,8 +154,8 @@ groups_of(int channel, int channels, int groups, thread int* group) {
   }
 }
 
-// Of N channels: x is normalized as (x - mean) * rstd + offset. The offset is
-// what the mean in float32 lacks.
+// Loads what normalizes N channels: x as (x - mean) * rstd + offset. The offset
+// is what the mean in float32 lacks.
 template <int N>
 inline void load_statistics(
     ChannelThread t,

@@ -200,7 +200,7 @@ template <int SIMDS>
   int begin = (int(simd) * kSimdSize + int(lane)) / across;
   int step = kSimdSize * SIMDS / across;
 
-  // Of the means' exact differences from the first one.
+  // Adds the means' exact differences from the first one.
   float shift = chunks > 0 ? highs[first] : 0.0f;
   float sum = 0.0f, error = 0.0f;
   for (int i = begin; i < chunks * of_group; i += step) {

@@ -99,7 +99,7 @@ inline void unpack_weights(uint4 bits, int type, int first, thread float* v) {
   }
 }
 
-// Of one group: a weight is scale * q + bias.
+// What a group's weights are made with: scale * q + bias.
 struct Affine {
   float scale;
   float bias;

@@ -36,7 +36,7 @@ struct Place {
   device const uchar* data;
   uint index;
 
-  // By elements that are `step` apart.
+  // Moves by elements that are `step` apart.
   void move(uint elements, int step) thread {
 #ifdef __CUDACC__
     index += elements;

@@ -150,7 +150,7 @@ inline void activate(bool rounds, int type, thread float* v) {
   }
 }
 
-// To some units of float32's last place.
+// silu to some units of float32's last place.
 inline float quick_silu(float v) {
   float below = 1.0f + fast::exp(-v);
 #ifdef __CUDACC__

@@ -8,7 +8,7 @@
 #include "kernels/common/cluster.h"
 #include "kernels/common/row_threads.h"
 
-// Of partial sums.
+// The flags of partial sums.
 constant constexpr int kPartialFlags = kFloat32 | kVectors;
 
 // A parameter's sums, and where they are stored if they are wanted.

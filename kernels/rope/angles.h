@@ -13,7 +13,8 @@ struct SineAndCosine {
   float cosine;
 };
 
-// Of `quarters` quarter turns and x more, at most an eighth of a turn.
+// The sine and cosine of `quarters` quarter turns and x more, at most an eighth
+// of a turn.
 inline SineAndCosine sine_and_cosine(int quarters, float x) {
   float z = x * x;
   float odd = fma(z, -0.00019574659f, 0.008332703f);
@@ -70,7 +71,7 @@ put_same(SineAndCosine of, thread float* sines, thread float* cosines) {
   }
 }
 
-// Of N angles, of which each SAME that adjoin are the same.
+// Those of N angles, of which each SAME that adjoin are the same.
 template <int N, int SAME>
 inline void sines_and_cosines(
     thread const float* angles,

@@ -71,7 +71,7 @@ inline float inverse_power(float log2_base, int i, int half_dims) {
   return precise::exp2(-quotient * log2_base);
 }
 
-// By what a token's elements are rotated.
+// What rotates a token's elements.
 struct Rotation {
   int dims; // of a row
   int half_dims;
@@ -179,8 +179,8 @@ inline void swap_pairs(thread const float* v, thread float* partners) {
   }
 }
 
-// Of the V vectors of the thread half of the row's threads away, the one that
-// vector k is rotated with. V is odd: half a row is half of the threads'
+// Reads, of the V vectors of the thread half of the row's threads away, the one
+// that vector k is rotated with. V is odd: half a row is half of the threads'
 // vectors and some whole ones of each.
 template <int N, int V>
 inline void partners_in_lane(

@@ -10,8 +10,7 @@ typedef unsigned int uint;
 typedef unsigned long ulong;
 static_assert(sizeof(long) == 8, "as in Metal");
 
-// For conversions only: arithmetic is refused, as it would not be rounded to
-// half.
+// Conversions only: arithmetic is refused, as it would not be rounded to half.
 struct half {
   ushort bits;
 

@@ -19,7 +19,7 @@ struct KernelLibrary {
   bool from_metallib = false;
   double seconds = 0;  // build time
   std::string failure; // of the metallib, of kernels' texts, or of both
-  // By name. Null: it cannot be built.
+  // Libraries by name. Null: it cannot be built.
   std::vector<std::pair<std::string, MTL::Library*>> kernels;
 
   bool is_usable() const {

@@ -31,9 +31,9 @@ void eval_channels_vjp(
     Arrays& outputs,
     mx::Stream s);
 
-// For a self-check: what kernels depend on besides options, and arrays like
-// these inputs, of few samples, with as many places as have the same vectors
-// and threads, but few.
+// What a self-check asks for: what kernels depend on besides options, and
+// arrays like these inputs, of few samples, with as many places as have the
+// same vectors and threads, but few.
 void append_columns(
     const NormSpec& spec,
     const array& x,

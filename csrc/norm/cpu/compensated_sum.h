@@ -16,7 +16,7 @@ inline void add_compensated(CompensatedSum to, int64_t i, Floats v) {
   Floats y = v - load(to.error + i);
   Floats next = sum + y;
   Floats error = (next - sum) - y;
-  // For an infinite sum the error is NaN, which must not spread.
+  // An infinite sum's error is NaN, which must not spread.
   store(to.error + i, error == error ? error : Floats{});
   store(to.sum + i, next);
 }

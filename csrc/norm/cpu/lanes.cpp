@@ -132,7 +132,8 @@ prefetch_rows(const T* x, int64_t stride, Count n, int64_t ahead = 16) {
   }
 }
 
-// By row, whose rows may be long: for which memory takes long enough.
+// Rows of a column may be long: those are fetched for which memory takes long
+// enough.
 template <typename T>
 inline int64_t rows_ahead(int64_t lanes) {
   constexpr int64_t kAhead = 2048 / sizeof(T);
@@ -326,8 +327,7 @@ inline void add_rows(CompensatedSum to, int64_t first, const float* rows) {
   }
 }
 
-// By row: each row's gradients of parameters are summed over kSumLanes at a
-// time.
+// Sums each row's gradients of parameters over kSumLanes at a time.
 template <typename T, typename G, bool kCenter, bool kSums>
 void row_gradients(const LaneVJPJob& job) {
   struct RowSums {

@@ -64,8 +64,8 @@ inline float divisor(Root root, int64_t width) {
   return root.l2 ? 1.0f : width;
 }
 
-// Of deviations from `shift`, which is near the mean; `correction` becomes
-// their mean. Not inlined: it is rare, and its callers compile faster.
+// The variance of deviations from `shift`, which is near the mean; `correction`
+// becomes their mean. Not inlined: it is rare, and its callers compile faster.
 template <typename T>
 [[gnu::noinline]] float
 variance_about(WholeRow<T> row, float shift, float& correction) {

@@ -72,7 +72,7 @@ void for_channels(
   }
 }
 
-// Of an x that is not empty.
+// Needs an x that is not empty.
 inline GroupGeometry geometry_of(const NormSpec& spec, const mx::array& x) {
   View view(spec, x);
   return {view.outer, view.a, view.channels(), view.kept, spec.strided};

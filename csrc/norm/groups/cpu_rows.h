@@ -15,7 +15,7 @@ namespace mlx_norms::cpu {
 
 class GroupRows {
  public:
-  // Of arrays of one shape; results go to `out`, if that is not null.
+  // Takes arrays of one shape; results go to `out`, if that is not null.
   GroupRows(std::initializer_list<const array*> arrays, const array* out)
       : runs_(arrays),
         channels_((*arrays.begin())->shape(-1)) {

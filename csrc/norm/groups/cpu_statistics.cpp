@@ -22,7 +22,8 @@ float variance_of(double squares, const GroupGeometry& of) {
   return std::isfinite(v) ? v : std::numeric_limits<float>::quiet_NaN();
 }
 
-// Of channels that lie along vectors, whose lanes have so many rows each.
+// Statistics of channels that lie along vectors, whose lanes have so many rows
+// each.
 struct AlongLanes {
   int64_t lanes;
   int64_t rows;
@@ -96,7 +97,7 @@ void add_along_channels(
     int64_t before,
     double* groups) {
   auto of_group = of.channels / of.groups;
-  // Of channels that adjoin, `width` are a row of the kernel's.
+  // Channels that adjoin, `width` of them, are a row of the kernel's.
   auto at_once = of.strided ? of.groups : 1;
   auto adjoin = of.strided ? of.channels : of_group;
   auto width = adjoin <= 2 * kRowMultiple

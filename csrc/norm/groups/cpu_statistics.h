@@ -72,7 +72,7 @@ struct GroupGeometry {
       repeat(row, groups, channels);
     }
   }
-  // Of values of each group: those of the n channels from `first`.
+  // Copies values of each group to the n channels from `first`.
   void spread(const float* row, int64_t first, int64_t n, float* to) const {
     if (strided) {
       auto group = first % groups, once = std::min(groups, n);
@@ -146,8 +146,8 @@ void add_weighted(
     int64_t n,
     double* groups);
 
-// Of a sample: three rows a chunk, of the means' two parts and of the squared
-// deviations from them, become each group's mean, rest and variance.
+// Merges a sample's three rows a chunk, of the means' two parts and of the
+// squared deviations from them, into each group's mean, rest and variance.
 void merge_statistics(
     const GroupGeometry& of,
     const float* partials,

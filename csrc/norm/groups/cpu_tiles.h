@@ -275,7 +275,7 @@ class LaneParameter {
     }
   }
 
-  // Of the groups from `first` of a batch.
+  // The parameters of the groups from `first` of a batch.
   const float* at(int64_t first) const {
     auto tile = one_ ? 0 : first / of_.at_once;
     return rows_.data() + tile * of_.of_group * of_.lanes;

@@ -124,7 +124,7 @@ std::vector<int64_t> kernels_of(
   return numbers;
 }
 
-// Of so many of a sample's groups as one threadgroup holds, if it does.
+// As many of a sample's groups as one threadgroup holds, if it does.
 KernelSizes few_of(const NormSpec& spec, const array& x, mx::Stream s) {
   KernelSizes sizes(View(spec, x));
   auto kernels = [&](const KernelSizes& of) {

@@ -11,7 +11,7 @@ namespace mlx_norms {
 namespace {
 
 constexpr int kMaxLanes = 64;
-// Of small samples, which are one chunk then: no launch merges sums.
+// Small samples are one chunk: no launch merges sums.
 constexpr int kFewLanes = 32;
 constexpr int kMinSteps = 8, kMaxSteps = 64;
 constexpr int kAtOnce = 4; // the kernels'; it divides steps

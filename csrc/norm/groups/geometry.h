@@ -12,7 +12,8 @@
 
 namespace mlx_norms {
 
-// Of kernels/group_norm/channel_threads.h, for launches after one another.
+// The threads of kernels/group_norm/channel_threads.h, for launches after one
+// another.
 struct SampleGeometry {
   static constexpr int kThreads = 256;
 
@@ -30,12 +31,13 @@ struct SampleGeometry {
   int chunk_size() const {
     return rows * steps;
   }
-  // Of launches without sums, which may have any chunks: of fewer steps, where
-  // there would be fewer threadgroups than this.
+  // The geometry of launches without sums, which may have any chunks: of fewer
+  // steps, where there would be fewer threadgroups than this.
   SampleGeometry without_sums(int samples, int threadgroups) const;
 };
 
-// Of group_statistics, which merges what the chunks of some groups have.
+// The threads of group_statistics, which merges what the chunks of some groups
+// have.
 struct StatisticsGeometry {
   int across; // groups that a threadgroup takes
   int simds;  // of a threadgroup
@@ -44,7 +46,8 @@ struct StatisticsGeometry {
   StatisticsGeometry(const SampleGeometry& sample, int groups, bool strided);
 };
 
-// Of group_gradient_sums, which adds up what the chunks of a group have.
+// The threads of group_gradient_sums, which adds up what the chunks of a group
+// have.
 struct SumsGeometry {
   bool group_is_channel; // and a threadgroup takes `width` of them
   int width;             // channels that a threadgroup takes at once
@@ -54,7 +57,7 @@ struct SumsGeometry {
   SumsGeometry(const SampleGeometry& sample, int groups);
 };
 
-// Of kernels/group_norm/held_groups.metal, for a single launch.
+// The threads of kernels/group_norm/held_groups.metal, for a single launch.
 struct HeldGeometry {
   int positions;     // of a sample
   int width;         // channels of a vector: N

@@ -57,8 +57,8 @@ bool sums_at_once(const NormVJP& op, int chunks, int of_group);
 std::optional<HeldGeometry>
 held_geometry(const NormSpec& spec, const array& x, mx::Stream stream);
 
-// For a self-check: what kernels depend on besides options, and a call of the
-// same kernels with few elements.
+// What a self-check asks for: what kernels depend on besides options, and a
+// call of the same kernels with few elements.
 void append_samples(
     const NormSpec& spec,
     const array& x,

@@ -68,9 +68,9 @@ array updated(
   return mx::astype(sum, mx::promote_types(old.dtype(), x_dtype), s);
 }
 
-// Of {mean, rest, variance, old mean, old variance, the unbiased variance over
-// the biased one, 1 - momentum, momentum, an array of x's dtype}: the new mean
-// and variance.
+// Takes {mean, rest, variance, old mean, old variance, the unbiased variance
+// over the biased one, 1 - momentum, momentum, an array of x's dtype} and
+// returns the new mean and variance.
 Arrays updated_statistics(const Arrays& in, mx::Stream s) {
   auto mean = mx::add(in[0], in[1], s);
   auto variance = mx::multiply(in[2], in[5], s);

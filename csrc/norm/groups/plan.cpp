@@ -215,7 +215,7 @@ struct PartialStatistics {
   }
 };
 
-// Of no chunks the statistics are NaN.
+// Merges the chunks' statistics. Without chunks they are NaN.
 void launch_statistics(
     LaunchPlan& plan,
     const NormSpec& spec,
@@ -243,7 +243,7 @@ void launch_statistics(
   launch.group[0] = 32 * geometry.simds;
 }
 
-// Of the gradients of the parameters: of a chunk each, or of all.
+// Sums for the gradients of the parameters: over a chunk each, or over all.
 struct ParameterSums {
   const mx::array& bias;
   const mx::array& weight;

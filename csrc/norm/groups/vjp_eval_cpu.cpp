@@ -254,7 +254,7 @@ void differentiate_in_lanes(
     LaneStatistics stats(lanes.lanes);
     FloatRow mean_wg(lanes.lanes), mean_wgn(mean_wg);
     FloatRow bias_sums(channels), weight_sums(channels);
-    // Of a channel of each group.
+    // The job of a channel of each group.
     auto job_of = [&](int64_t i, const float* w, const float* b) {
       return LaneVJPJob{
           lanes.lanes,

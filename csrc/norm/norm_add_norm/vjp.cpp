@@ -98,7 +98,7 @@ OpPtr NormAddNormVJP::sampled(const Arrays&, mx::Stream) const {
   return shared(NormAddNormVJP(norms.flags(), wanted, dtypes));
 }
 
-// Of so many rows that weights' gradients add up several partial sums.
+// Has so many rows that weights' gradients add up several partial sums.
 Arrays NormAddNormVJP::sample(const Arrays& inputs, mx::Stream s) const {
   mx::Shape x{2, 10, 2, inputs[0].shape(-1)};
   return few_rows(inputs, norms.operands, x, /* large= */ false, s);
@@ -163,7 +163,7 @@ Gradients norm_add_norm_vjp(
     }
   }
 
-  // Of the sum: of its norm, and its own cotangent.
+  // The cotangents of the sum: that of its norm, and its own.
   auto of_sum = sum_cotangent;
   if (cotangent) {
     auto found = gradients_of_one(

@@ -237,7 +237,7 @@ struct GroupsAhead {
     return whole || now + uint(g) < line_groups;
   }
 
-  // Of group g of line i.
+  // Those of group g of line i.
   float2 scale_and_zero(int i, int g) const thread {
     if (quantized_type == kFloat32) {
       uint group = has_group(g) ? at[i] + now + uint(g) : 0;

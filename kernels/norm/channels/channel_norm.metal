@@ -41,7 +41,7 @@ template <int N, int V>
       column_statistics<N, V>(threads, columns, channels, rounded, eps);
 
   bool vectors = channels_normalized_flags & kVectors;
-  // Of the thread's first channel.
+  // Where the thread's first channel is.
   int channel_lane = threads.channel_lane();
   long at = (long(threads.outer) * channels + channel_lane) * inner;
   device uchar* out = normalized + (at + threads.within) * size_of(type);

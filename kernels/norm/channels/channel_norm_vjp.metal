@@ -150,7 +150,7 @@ template <int N, int V>
         means[j] = is_constant(stats.rstd[j], eps) ? 0.0f : means[j];
       }
     }
-    // Of the thread's first channel.
+    // Where the thread's first channel is.
     long at = (long(threads.outer) * channels + channel_lane) * inner;
     device uchar* out = input_gradient + (at + threads.within) * size_of(type);
     long out_step = long(inner) * size_of(type);

@@ -15,7 +15,7 @@
 
 constant int column_lanes [[function_constant]]; // of a SIMD-group
 constant int column_simds [[function_constant]]; // of a threadgroup
-// Of a thread's channels k, the leading ones that any thread has, and that each
+// The leading ones of a thread's channels k that any thread has, and that each
 // thread has.
 constant int column_count [[function_constant]];
 constant int column_full [[function_constant]];

@@ -135,7 +135,8 @@ struct Operands {
       float a[N];
       gate.vector(k, of, a);
       activate<N>(false, kFloat32, a);
-      // By 1, as a choice of arrays would keep them in memory on Metal.
+      // A product with 1, as a choice of arrays would keep them in memory on
+      // Metal.
       for (int j = 0; j < N; ++j) {
         x[j] *= gate_first ? a[j] : 1.0f;
       }

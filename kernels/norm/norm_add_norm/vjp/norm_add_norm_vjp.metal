@@ -6,7 +6,7 @@
 //
 //   rstd * (wg - n * mean(wg * n))
 //
-// Of h's norm this and the sum's cotangent are the gradient of h and of the
+// For h's norm, this and the sum's cotangent are the gradient of h and of the
 // residual; rounded to h's dtype, it is the cotangent of x's norm. So each row
 // is read once and stored once. A persistent loop sums its part of the weights'
 // gradients in registers.
@@ -54,7 +54,7 @@ struct RootSums {
   }
 };
 
-// Of this thread's sums of v * v and wg * v.
+// Statistics from this thread's sums of v * v and wg * v.
 inline RootSums
 root_sums(float2 sums, thread RowThreads& threads, int length, float eps) {
   float2 means = threads.reduce(sums) * (1.0f / float(length));

@@ -1,8 +1,8 @@
 """How far a patched model's logits are from stock's, and both from float32's, by family.
 
-The models are mlx_lm's, as wide and as deep as a published one, with random weights in bfloat16, a
-new one per seed. After a prompt they decode random tokens, the same on each side. Then their
-weights are widened to float32, and MLX's own ops compute what both sides round.
+The models are mlx_lm's, as wide as a published one and, without --layers, as deep. Their weights
+are random, in bfloat16, other ones per seed. After a prompt they decode random tokens, the same on
+each side. Then the weights are widened to float32, and MLX's own ops compute what both sides round.
 
 from float32: the root mean square of the differences over that of the float32 logits.
 largest: the largest difference from stock's logits, over the largest of these.
@@ -45,7 +45,7 @@ COLUMNS += ["hidden", "vocabulary", "prompt", "tokens", "source"]
 def sizes(
     hidden: int, layers: int, inner: int, heads: tuple[int, int, int], vocabulary: int, **more
 ) -> dict[str, object]:
-    """Fields of mlx_lm's ``ModelArgs``; of heads there are those of queries, of keys, and a size."""
+    """Fields of mlx_lm's ``ModelArgs``; heads are of queries, of keys, and of a size."""
     queries, keys, size = heads
     return dict(
         hidden_size=hidden,
@@ -132,6 +132,7 @@ def main() -> int:
     add("--seeds", type=int, default=5, help="models of each family (%(default)s)")
     add("--sides", default=",".join(SIDES), help=f"of {', '.join(CONTEXTS)} (%(default)s)")
     add("--device", choices=("gpu", "cpu"), default=mx.default_device().type.name)
+    add("--layers", type=int, help="of each, if not as many as the published model has")
     add("--tiny", action="store_true", help="small models, which only try it")
     add("--csv", metavar="FILE", help="write all figures, with device and versions")
     args = parser.parse_args(sys.argv[2:])
@@ -149,6 +150,7 @@ def main() -> int:
     for family in args.families or FAMILIES:
         like, fields = FAMILIES[family]
         fields = TINY if args.tiny else fields
+        fields = fields | {"num_hidden_layers": args.layers or fields["num_hidden_layers"]}
         runs = []
         for seed in range(args.seeds):
             runs.append(differences(family, fields, sides, seed))

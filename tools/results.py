@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LIST = "bench/results/stored.csv"
-KINDS = ("bench/results/*.csv", "docs/speed_*.svg", "tools/agx/stored/*")
+KINDS = ("bench/results/*.csv", "tools/agx/stored/*")
 CARD = re.compile(r"(h\d+)_")  # in a file's name
 NOT_RUN = 75
 

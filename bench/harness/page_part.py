@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
+_READ: list[list[str]] = []  # the names of the files that a part reads
 Rows = list[dict[str, str]]
 Cell = Callable[[Rows], str]
 
@@ -104,6 +106,7 @@ class Part:
     name: str
     results: tuple[str, ...]
     text: Callable[..., str]
+    dated: bool = True  # ends with a line that says which commits were measured
 
     @property
     def marks(self) -> tuple[str, str]:
@@ -114,7 +117,10 @@ class Part:
         )
 
     def made(self) -> str:
-        return self.text(*map(stored, self.results))
+        with reading() as names:
+            text = self.text(*map(stored, self.results))
+        said = measured_with(names) if self.dated else ""
+        return f"{text}\nMeasured with mlx_norms {said}.\n" if said else text
 
     def put(self, *, write: bool = False, check: bool = False) -> int:
         """As :func:`put`."""
@@ -123,8 +129,31 @@ class Part:
         )
 
 
+@contextlib.contextmanager
+def reading() -> Iterator[list[str]]:
+    """The names of the files that are read meanwhile."""
+    _READ.append([])
+    try:
+        yield _READ[-1]
+    finally:
+        _READ.pop()
+
+
+def measured_with(names: Iterable[str]) -> str:
+    """The version of mlx_norms of each file, and its commit."""
+    with (RESULTS / "stored.csv").open(newline="") as file:
+        of = {row["file"]: (row["version"], row["commit"][:7]) for row in csv.DictReader(file)}
+    found = {of[path] for name in names if (path := f"bench/results/{name}.csv") in of}
+    commits: dict[str, list[str]] = {}
+    for version, commit in sorted(found):
+        commits.setdefault(version, []).append(commit)
+    return "; ".join(f"{version} ({', '.join(those)})" for version, those in commits.items())
+
+
 def stored(name: str) -> Rows:
     """The rows of a file of bench/results."""
+    if _READ:
+        _READ[-1].append(str(name))
     with (RESULTS / f"{name}.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 

@@ -11,24 +11,32 @@ from __future__ import annotations
 from harness.page_part import Cell, Part, Rows, each, matching, table
 
 KEYS = {"op": "op", "dtype": "dtype"}
+ROWS = "512"  # of 4096
 
 
 def norms(rows: Rows, default_malloc: Rows, images: Rows, around: Rows) -> str:
     of_images = by_op(
         images,
-        "the same of 4×64×64×320 against `mlx.nn`'s layers, which MLX's ops compute. Group norms "
-        "have 32 groups, in MLX's order and in PyTorch's. What must be read twice counts twice "
-        "among the bytes that are copied.",
-        "`mlx.nn`",
+        "group, instance and batch norms of 4×64×64×320 and their gradients against `mlx.nn`'s "
+        "layers, which MLX's ops compute",
     )
     of_chains = by_op(
         around,
-        "what models write around a norm, at 4×1024×3072, against MLX's eager chain of ops; over "
-        "`axis=1` there are 3072 channels. Modulated and summed rows have a scale, shift or factor "
-        "per sample.",
-        "MLX's chain",
+        "what models write around a norm, at 4×1024×3072, and its gradients, against MLX's eager "
+        "chain of ops",
     )
-    return f"{by_shape(rows, default_malloc)}\n{of_images}\n{of_chains}"
+    return f"{by_shape(rows, default_malloc)}\n{slower(rows)}\n{of_images}\n{of_chains}"
+
+
+def slower(rows: Rows) -> str:
+    """What a peer computes faster, of all shapes."""
+    lost = [
+        f"{row['op']} {row['dtype']} {row['rows']}×{row['length']} than {row['side']} "
+        f"({float(row['over']):.2f})"
+        for row in rows
+        if row["side"] not in ("ours", "copy") and float(row["over"]) < 1
+    ]
+    return f"Slower: {', '.join(lost) or 'none'}.\n"
 
 
 def ratio(side: str, form: str | None, /, *ends: str, **values: str) -> Cell:
@@ -48,16 +56,25 @@ def ratio(side: str, form: str | None, /, *ends: str, **values: str) -> Cell:
     return cell
 
 
-def by_op(rows: Rows, about: str, peer: str) -> str:
-    """Medians with what is around them, below what they are: a line per op and dtype."""
-    ends = ("over", "over_lower", "over_upper")
-    cells = {"over a copy": ratio("copy", ".2f", *ends), peer: ratio("mx.fast", ".1f", *ends)}
-    return f"{_machine(rows[0])}: {about}\n\n{table(rows, KEYS, cells)}"
+def by_op(rows: Rows, about: str) -> str:
+    """The ranges of both ratios by dtype, in a sentence."""
+    said = []
+    for dtype in each(rows, "dtype"):
+        of = matching(rows, dtype=dtype)
+        copies = [1 / float(row["over"]) for row in matching(of, side="copy")]
+        peers = [float(row["over"]) for row in matching(of, side="mx.fast")]
+        said.append(
+            f"{dtype} {min(peers):.1f} to {max(peers):.0f} times as fast, {min(copies):.2f} to "
+            f"{max(copies):.2f} times as long as a copy"
+        )
+    return f"{_machine(rows[0])}: {about}: {'; '.join(said)}.\n"
 
 
 def by_shape(rows: Rows, default_malloc: Rows) -> str:
     """Medians: a line per op and dtype, columns per shape."""
     more = [row | {"side": "default"} for row in matching(default_malloc, side="copy")]
+    rows = [row for row in rows if not row["op"].endswith("vjp") and row["rows"] == ROWS]
+    more = [row for row in more if row["rows"] == ROWS and not row["op"].endswith("vjp")]
     rows = rows + [row | {"over": f"{1 / float(row['over']):.7g}"} for row in more]
     others = {"default malloc": "default", "`mx.fast`": "mx.fast", "torch": "torch"}
     cells = []

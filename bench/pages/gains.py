@@ -1,47 +1,66 @@
-"""The README's table of what is gained and what is not, from stored measurements.
+"""The README's tables: what is gained by what one runs, and single norms; losses, too.
 
-The figures are those of norms.py, models.py and cpu.py.
+The figures are those of models.py, norms.py and cpu.py.
 """
 
 from __future__ import annotations
 
 from harness.page_part import Part, Rows, each, markdown, matching, one
 
-FAST, TWO_STEPS, STOCK = "`mx.fast`", "add, `mx.fast`", "stock mlx_lm"
-PROJECTED = "projections"
+UNMEASURED = "unmeasured"
+# Medians of 25 turns of `python bench model llama-0.6B` and qwen3-0.6B, which are not stored.
+SMALL = ("**0.92 to 0.95**; with projections 1.01 to 1.03", "H200, not stored")
 
 
-def table(lengths: Rows, speed: Rows, calls: Rows, model: Rows, pair: Rows, cpu: Rows) -> str:
-    """A figure a row in Markdown: stock's time over ours."""
+def of_models(model: Rows, pair: Rows, blocks: Rows, vae: Rows, cpu: Rows) -> str:
+    """A line for each thing that one runs, with what is known of it."""
+    model = matching(model, how="wall")
+    steps = each([row for row in model if int(row["rows"]) > 1], "phase")
+    (several,) = [phase for phase in steps if phase.startswith("decode")]
+    tokens = matching(model, phase=several)[0]["rows"]
+    decoding, at_once = matching(model, phase="decode"), matching(model, phase=several)
+    wide, narrow = both(decoding, "bf16"), both(decoding, "4-bit")
+    prompts = matching(model, phase="prefill")
+    prompt = f"bf16 {decode(prompts, 'bf16')}; 4 bits {decode(prompts, '4-bit')}"
+    gpu = "H200"
+    lines = [
+        ("mlx_lm, decoding, bf16", wide, gpu),
+        ("mlx_lm, decoding, 4 bits", narrow, gpu),
+        (
+            f"mlx_lm, decoding, 4 bits, {tokens} tokens of a sequence at once",
+            f"{both(at_once, '4-bit')}, by MLX's quantized product of few rows, not by a norm",
+            gpu,
+        ),
+        ("mlx_lm, decoding, 4 bits, sharded", f"**{both(pair, '4-bit')}**", f"2 {gpu}s"),
+        ("mlx_lm, decoding, bf16, a model of 0.6B", *SMALL),
+        ("mlx_lm, a prompt", prompt, gpu),
+        ("image, video and audio blocks", among(blocks, vae, "forward"), gpu),
+        ("a training step of these blocks", among(blocks, vae, "training step"), gpu),
+        ("several sequences at once; training a whole model", UNMEASURED, ""),
+        (
+            "a CPU: rms norms alone",
+            f"float32 {cpu_ratio(cpu, 'float32')}, bf16 {cpu_ratio(cpu, 'bfloat16')}; "
+            f"whole models {UNMEASURED}",
+            f"x86, {cpu[0]['cores']} cores",
+        ),
+        ("a Mac", "unknown: **never run**", "[why](docs/mac.md)"),
+    ]
+    return markdown(("you run", "times as fast as MLX alone", "where"), lines)
+
+
+def of_norms(lengths: Rows, speed: Rows, calls: Rows) -> str:
+    """Single norms on a GPU."""
     rows = dict(section="lengths", rows="16384", length="4096")
     layer, sums = (kernel_ratio(lengths, op=op, **rows) for op in ("layer", "add+rms"))
     gradients = kernel_ratio(speed, section="backward", op="layer", rows="8192", length="8192")
     rms = kernel_ratio(speed, section="kernels", op="rms", rows="32768", length="4096")
     grid = matching(calls, section="calls, grid", op="add+rms", rows="512", length="8192")
-    together = one(grid, side="mx.fast", dtype="bf16")
-    at_once = f"H200, {together['calls']} calls per `mx.eval`, 512×8192"
-    model = matching(model, how="wall")
-    decoding = matching(model, phase="decode")
-    (several,) = each(matching(model, format="4-bit"), "phase")[2:]
-    steps = matching(model, phase=several)
-    tokens = f"the same, {steps[0]['rows']} tokens a step"
-    on_cpu = f"CPU, {cpu[0]['cores']} threads, 512×4096"
-    lines = [
-        ("layer norm", "H200, kernel time, 16384×4096", FAST, layer),
-        ("its gradients", "H200, kernel time, 8192×8192", FAST, gradients),
-        ("add + rms norm", "H200, kernel time, 16384×4096", TWO_STEPS, sums),
-        ("rms norm", "H200, kernel time, 32768×4096", FAST, rms),
-        ("add + rms norm", at_once, TWO_STEPS, factor(float(together["over"]))),
-        ("decoding, llama of 8B shapes", "H200, `patch()`", STOCK, decode(decoding, "bf16")),
-        ("the same", "H200, with projections", STOCK, decode(decoding, "bf16", PROJECTED)),
-        ("the same, 4-bit", "H200, with projections", STOCK, decode(decoding, "4-bit", PROJECTED)),
-        (tokens, "H200, with projections", STOCK, decode(steps, "4-bit", PROJECTED)),
-        ("decoding, 4-bit, sharded", "2 H200s, `patch()`", STOCK, decode(pair, "4-bit")),
-        ("rms norm, float32", on_cpu, FAST, cpu_ratio(cpu, "float32")),
-        ("rms norm", on_cpu, FAST, cpu_ratio(cpu, "bfloat16")),
-    ]
-    heading = ("what, bfloat16 unless named", "where", "peer", "times as fast")
-    return markdown(heading, lines)
+    together = factor(float(one(grid, side="mx.fast", dtype="bf16")["over"]))
+    return (
+        f"One norm in bfloat16 on an H200, beside `mx.fast`: layer norm {layer} times as fast, its "
+        f"gradients {gradients}, residual add + rms norm {sums}, rms norm alone {rms}. Slowest: "
+        f"hundreds of independent adds and rms norms of 512×8192 in one `mx.eval`, {together}.\n"
+    )
 
 
 def kernel_ratio(rows: Rows, /, **values: str) -> str:
@@ -51,8 +70,25 @@ def kernel_ratio(rows: Rows, /, **values: str) -> str:
     return factor(peer / ours)
 
 
+def both(rows: Rows, weights: str) -> str:
+    patched, projected = (decode(rows, weights, side) for side in ("patched", "projections"))
+    return f"{patched}; with projections {projected}"
+
+
 def decode(rows: Rows, weights: str, side: str = "patched") -> str:
-    return factor(float(one(rows, format=weights, side=side)["over"]))
+    """The ratio, with the ends around it where 1 is between them."""
+    row = one(rows, format=weights, side=side)
+    ratio = factor(float(row["over"]))
+    ends = [float(row[end]) for end in ("over_lower", "over_upper") if row[end]]
+    unclear = ends and ends[0] <= 1 <= ends[1]
+    return f"{ratio} ({ends[0]:.2f} to {ends[1]:.2f})" if unclear else ratio
+
+
+def among(blocks: Rows, vae: Rows, what: str) -> str:
+    """The least and the largest ratio of the blocks of image and video models."""
+    of = matching(blocks + vae, side="patched", what=what, compiled="False")
+    ratios = [float(row["over"]) for row in of if not row["block"].startswith("qwen3")]
+    return f"{factor(min(ratios))} to {factor(max(ratios))}"
 
 
 def cpu_ratio(rows: Rows, dtype: str) -> str:
@@ -68,7 +104,8 @@ PARTS = [
     Part(
         "README.md",
         "gains",
-        ("h200_lengths", "h200_speed", "h200_calls", "h200_model", "h200_x2", "cpu_copy"),
-        table,
-    )
+        ("h200_model", "h200_x2", "h200_package_blocks", "h200_vae_block", "cpu_copy"),
+        of_models,
+    ),
+    Part("README.md", "single norms", ("h200_lengths", "h200_speed", "h200_calls"), of_norms),
 ]

@@ -5,9 +5,18 @@ The figures come from the files that the other tables show, each with its condit
 
 from __future__ import annotations
 
-from harness.page_part import Part, Rows, on_gpu, one, stored
+from collections.abc import Callable
+
+from harness.page_part import Part, Rows, measured_with, one, reading, stored
 
 HOWS = ("many", "one")
+MLX = "0.32.4"  # which the page names once
+
+
+def on_gpu(row: dict[str, str]) -> str:
+    """The GPU of a row in few words."""
+    assert row["mlx"] == MLX, f"the gallery's figures are with MLX {MLX}"
+    return row["device"].removeprefix("gpu, NVIDIA ")
 
 
 def times(ratio: str | float) -> str:
@@ -25,7 +34,7 @@ def beside_mlx(file: str, where: str, /, **values: str) -> str:
     )
     return (
         f"{on_gpu(rows[0])}, bfloat16, {where}, kernel time: {eager} times as fast as MLX's "
-        f"ops, {compiled} as the same under `mx.compile`; gradients {gradient} and "
+        f"ops, {compiled} as compiled ones; gradients {gradient} and "
         f"{compiled_gradient}."
     )
 
@@ -54,7 +63,7 @@ def on_the_cpu(file: str, op: str, rows: int, length: int, peer: str) -> str:
     wide, narrow = (times(row["over"]) for row in found.values())
     row = found["float32"]
     return (
-        f"{row['device'].removeprefix('cpu, ')}, {row['cores']} cores, MLX {row['mlx']}, "
+        f"{row['device'].removeprefix('cpu, ')}, {row['cores']} cores, "
         f"{rows}×{length}: {wide} times as fast as {peer} in float32, {narrow} in bfloat16."
     )
 
@@ -136,7 +145,16 @@ GAINS = {
     "projections": lambda: decoding("projections"),
     "quantized product": product,
 }
+
+
+def said(gain: Callable[[], str]) -> str:
+    """A gain, and the version and commit that were measured."""
+    with reading() as names:
+        text = gain()
+    return f"**Gain:** {text} [{measured_with(names)}]\n"
+
+
 PARTS = [
-    Part("docs/gallery.md", f"gain of {name}", (), lambda gain=gain: f"**Gain:** {gain()}\n")
+    Part("docs/gallery.md", f"gain of {name}", (), lambda gain=gain: said(gain), dated=False)
     for name, gain in GAINS.items()
 ]

@@ -25,12 +25,17 @@ NAMES = {
     "layer_axis1": "`layer_norm`, axis 1",
     "rms_axis1": "`rms_norm`, axis 1",
 }
+SHAPE, DTYPE = "4x128x128x320", "bfloat16"
 ON_THE_CPU = {"forward": "forward", "input": "gradient of x", "all": "all gradients"}
 
 
 def on_cuda(rows: Rows) -> str:
-    """A line for each op, dtype and shape."""
+    """A line for each op, of one shape in one dtype, and the range of all."""
+    about, every = _about(rows), _range(rows)
     rows = sorted(rows, key=lambda row: OPS.index(row["op"]))
+    shape = SHAPE if SHAPE in each(rows, "shape") else rows[0]["shape"]
+    dtype = DTYPE if DTYPE in each(rows, "dtype") else rows[0]["dtype"]
+    rows = matching(rows, shape=shape, dtype=dtype)
     keys = {
         "op": lambda of: NAMES[of[0]["op"]],
         "dtype": "dtype",
@@ -42,7 +47,23 @@ def on_cuda(rows: Rows) -> str:
         cells |= {
             name: cell for name, cell in GAINS.items() if name.startswith("grad") == bool(way)
         }
-    return _about(rows) + table(rows, keys, cells)
+    return about + table(rows, keys, cells) + every
+
+
+def _range(rows: Rows) -> str:
+    """The least and the largest ratio of all that is stored, and what is slower."""
+    said = []
+    for way, name in (("False", "forward"), ("True", "gradients")):
+        over = [float(row["over"]) for row in rows if row["over"] and row["backward"] == way]
+        if over:
+            said.append(f"{name} {min(over):.2f} to {max(over):.1f}, {len(over)} figures")
+    lost = [
+        f"{NAMES[row['op']]} {row['shape'].replace('x', '×')}, {row['side']} ({row['over'][:4]})"
+        for row in rows
+        if row["over"] and float(row["over"]) < 1
+    ]
+    slower = f" Slower: {', '.join(lost)}." if lost else ""
+    return f"\nOver ours of all shapes and dtypes: {'; '.join(said)}.{slower}\n"
 
 
 def _shares(rows: Rows, backward: str) -> str:
@@ -79,22 +100,18 @@ def _about(rows: Rows) -> str:
 
 
 def on_the_cpu(rows: Rows) -> str:
-    """A line for each op and way: the median and the least ratio for each number of samples."""
+    """The range of medians, and the least of all."""
     rows = matching(rows, side="mlx")
-    counts = sorted(each(rows, "samples"), key=int)
-    keys = {"op": lambda of: NAMES[of[0]["op"]], "way": lambda of: ON_THE_CPU[of[0]["way"]]}
-    cells = {
-        f"{int(count):,} sample{'s' * (count != '1')}": lambda of, n=count: _cell(
-            matching(of, samples=n)
-        )
-        for count in counts
-    }
-    return _about_cpu(rows) + table(rows, keys, cells).replace("| way |", "|  |", 1)
-
-
-def _cell(rows: Rows) -> str:
-    ratios = [float(row["over"]) for row in rows]
-    return f"{statistics.median(ratios):.1f} ({min(ratios):.2f})" if ratios else ""
+    medians = [
+        statistics.median(float(row["over"]) for row in matching(rows, op=op, way=way, samples=n))
+        for op, way, n in each(rows, "op", "way", "samples")
+    ]
+    least = min(rows, key=lambda row: float(row["over"]))
+    return (
+        f"{_about_cpu(rows)} The medians by op and size are {min(medians):.1f} to "
+        f"{max(medians):.1f}; the least of all is {float(least['over']):.2f}, of "
+        f"{NAMES[least['op']]}, {ON_THE_CPU[least['way']]}, {least['dtype']}.\n"
+    )
 
 
 def _about_cpu(rows: Rows) -> str:
@@ -109,8 +126,7 @@ def _about_cpu(rows: Rows) -> str:
     return (
         f"{first['device'].removeprefix('cpu, ')}, {first['cores']} cores, {first['cpu_isa']}, "
         f"MLX {first['mlx']}: how many times as long `mlx.nn`'s layers take (higher is better), "
-        "the median and the least of samples of 1 to 10^6 elements, "
-        f"{len(rows)} calls in three dtypes.{slower}\n\n"
+        f"of samples of 1 to 10^6 elements, {len(rows)} calls in three dtypes.{slower}"
     )
 
 

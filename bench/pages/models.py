@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.page_part import Part, Rows, around, ends, matching, number, on_gpu, table
+from harness.page_part import Part, Rows, around, each, ends, matching, number, on_gpu, table
 
 from .vae import way
 
@@ -21,31 +21,31 @@ NEAR = 0.97  # this share of MLX's speed, or more, counts as equally fast
 
 
 def tables(model: Rows, kernels: Rows, pair: Rows, gemv: Rows, launches: Rows, blocks: Rows) -> str:
+    one_token = matching(model + kernels, rows="1")
     parts = [
-        f"A llama of {model[0]['layers']} layers with the shapes of an 8B model, prompt of "
-        f"{model[0]['prompt']}, one GPU; then sharded over {pair[0]['gpus']} GPUs by NCCL, which "
-        "is slower here than one. Stock's time over each, round by round "
-        f"({ends(model)} on one GPU):\n",
+        f"{on_gpu(model[0])}: a llama of {model[0]['layers']} layers with the shapes of an 8B "
+        f"model and random weights, prompt of {model[0]['prompt']}, one GPU; then sharded over "
+        f"{pair[0]['gpus']} GPUs by NCCL, which is slower here than one. Stock's time over each, "
+        f"round by round ({ends(model)} on one GPU):\n",
         of_models(model, pair),
-        *steps(model + kernels),
-        "Launches per layer when decoding one token (jamba: two, of Mamba and attention):\n",
-        table(
-            launches,
-            {"model": "model"},
-            {name: _launches(side) for name, side in ({"stock": "stock"} | SIDES).items()},
-        ),
-        of_gemv(matching(gemv, side="mlx")),
-        f"Blocks of packages, unchanged, at full width with random weights, {blocks[0]['dtype']}, "
-        f"on {on_gpu(blocks[0])}: the host's time of an evaluated call, stock's over each. "
-        "Launches and the most memory are stock's and those of `patch()`. What is not here is "
-        "unmeasured:\n",
+        *steps(one_token),
+        of_launches(launches),
         of_blocks(blocks),
+        of_gemv(matching(gemv, side="mlx")),
     ]
     return "\n".join(parts)
 
 
-def _launches(side: str):
-    return lambda rows: matching(rows, side=side)[0]["launches"]
+def of_launches(rows: Rows) -> str:
+    """A sentence of how many there are on each side."""
+    counts = [
+        f"{model} {', '.join(row['launches'] for row in matching(rows, model=model))}"
+        for model in each(rows, "model")
+    ]
+    return (
+        "Launches of a layer that decodes one token: stock, `patch()`, with projections (jamba: "
+        f"two layers, of Mamba and attention): {'; '.join(counts)}.\n"
+    )
 
 
 def of_models(model: Rows, pair: Rows) -> str:
@@ -77,17 +77,21 @@ def steps(rows: Rows) -> Iterator[str]:
 
 
 def of_blocks(rows: Rows) -> str:
-    rows = [row | {"way": way([row]), "of": f"{row['block']}, {row['source']}"} for row in rows]
-    both = ("stock", "patched")
-
-    def pair(column: str):
-        cells = [number(column, ".0f", side=side) for side in both]
-        return lambda of: ", ".join(cell(of) for cell in cells)
-
-    cells = {"stock, ms": number("us", ".2f", 1e-3, side="stock")}
-    cells |= {name: around("over", ".2f", side=side) for name, side in SIDES.items()}
-    cells |= {"launches": pair("launches"), "most MB": pair("peak_mb")}
-    return table(rows, {"block": "of", "what": "way"}, cells)
+    """A sentence of the least and the largest ratio of each way."""
+    patched = [row | {"way": way([row])} for row in matching(rows, side="patched")]
+    said = []
+    for name in each(patched, "way"):
+        of = sorted(matching(patched, way=name), key=lambda row: float(row["over"]))
+        said.append(
+            f"{name} {float(of[0]['over']):.2f} ({of[0]['block']}) to "
+            f"{float(of[-1]['over']):.2f} ({of[-1]['block']})"
+        )
+    sources = ", ".join(each(rows, "source"))
+    return (
+        f"{len(each(rows, 'block'))} blocks of packages ({sources}), unchanged, at full width with "
+        f"random weights, {rows[0]['dtype']}, {on_gpu(rows[0])}, the host's time of an evaluated "
+        f"call; stock's over that of `patch()`: {'; '.join(said)}.\n"
+    )
 
 
 def of_gemv(rows: Rows) -> str:

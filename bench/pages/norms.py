@@ -8,39 +8,23 @@ python bench outputs_at_once --csv bench/results/h200_outputs.csv
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from harness.page_part import Cell, Part, Rows, around, each, matching, on_gpu, one, table
 
-from harness.page_part import Cell, Part, Rows, around, each, ends, matching, on_gpu, one, table
-
-OPS = {"op": "op", "dtype": "dtype"}
+# Powers of two, widths of models, and what is slow.
+LENGTHS = ("64", "101", "256", "768", "1792", "4096", "4097", "8192", "16384", "65536")
 SLOW = 1.1  # configs that take more than this many times a peer's time through mx.eval are listed
 
 
 def tables(lengths: Rows, speed: Rows, calls: Rows, outputs: Rows) -> str:
     about = speed[0]
-    speed = [
-        row
-        | {"shape": f"{row['rows']}×{row['length']}"}
-        | {"op": row["op"] + ", backward" * (row["section"] == "backward")}
-        for row in speed
-        if not row["section"].startswith("lengths")
-    ]
-    shapes = {shape: shares(shape=shape) for shape in each(speed, "shape")}
-    one_row = matching(calls, section="calls, one row")
-    us = {name: around("us", ".2f", side=name.strip("`")) for name in ("ours", "`mx.fast`")}
     parts = [
         f"{on_gpu(about)}, driver {about['driver']}. "
         f"A copy moves {float(about['limit']):.0f} GB/s.\n",
-        "Kernel time of independent calls, as a share of the copy's speed, `mx.fast`'s in "
-        "parentheses, 64 Mi elements:\n",
-        by_length(lengths, "lengths"),
-        "Their gradients, of every input (`mx.fast`'s of layer norm is "
-        "[wrong](../mlx_layer_norm_gradient.md) where a row is no multiple of 16 bytes):\n",
-        by_length(lengths, "lengths_backward"),
-        "The same at large shapes, forward and backward:\n",
-        table(speed, OPS, shapes),
-        f"A call through `mx.eval` on one row of 4096, µs ({ends(calls)}):\n",
-        table(one_row, OPS, us),
+        "Kernel time of independent calls in bfloat16, as a share of the copy's speed, `mx.fast`'s "
+        "in parentheses, 64 Mi elements; the gradients are of every input (`mx.fast`'s of layer "
+        "norm is [wrong](../mlx_layer_norm_gradient.md) where a row is no multiple of 16 bytes):\n",
+        by_length(lengths),
+        one_row(matching(calls, section="calls, one row", dtype="bf16")),
         slower_calls(calls),
         outputs_at_once(outputs),
     ]
@@ -60,11 +44,22 @@ def shares(**config: str) -> Cell:
     return cell
 
 
-def by_length(rows: Rows, section: str) -> str:
-    rows = matching(rows, section=section)
-    columns: Iterable[tuple] = each(rows, "op", "dtype")
-    cells = {f"{op} {dtype}": shares(op=op, dtype=dtype) for op, dtype in columns}
+def by_length(rows: Rows) -> str:
+    rows = [row for row in rows if row["dtype"] == "bf16" and row["length"] in LENGTHS]
+    cells = {
+        f"{op}{title}": shares(op=op, section=section)
+        for section, title in (("lengths", ""), ("lengths_backward", ", gradients"))
+        for op in each(rows, "op")
+    }
     return table(rows, {"row length": "length"}, cells)
+
+
+def one_row(rows: Rows) -> str:
+    us = {
+        op: [f"{float(row['us']):.2f}" for row in matching(rows, op=op)] for op in each(rows, "op")
+    }
+    said = ", ".join(f"{op} {' and '.join(those)}" for op, those in us.items())
+    return f"A call through `mx.eval` on one row of 4096, µs, ours and `mx.fast`'s: {said}.\n"
 
 
 def slower_calls(rows: Rows) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from harness.page_part import Part, Rows, each, matching, number, on_gpu, table
 
-SHOWN = ("1", "4", "8", "16")  # rows
+SHOWN = ("1", "4")  # rows
+WEIGHTS = ("4096×4096", "4096×14336")
 FEW = 8  # rows, which share the matrix units' work
 
 
@@ -26,7 +27,7 @@ def products(rows: Rows, float16: Rows) -> str:
         cells[f"{way}of bytes"] = lambda of, ours=ours: f"{ours(of):.2f}"
         cells[f"{way}MLX / ours"] = number(over, ".2f", side="mlx")
     shown = [row | {"weight": f"{row['outputs']}×{row['depth']}"} for row in rows]
-    shown = [row for row in shown if row["rows"] in SHOWN]
+    shown = [row for row in shown if row["rows"] in SHOWN and row["weight"] in WEIGHTS]
     keys = {name: name for name in ("bits", "weight", "rows")}
     return _about(rows) + table(shown, keys, cells) + _range(float16)
 

@@ -5,7 +5,7 @@ python bench image_blocks --csv bench/results/h200_vae_block.csv
 
 from __future__ import annotations
 
-from harness.page_part import Part, Rows, around, number, on_gpu, table
+from harness.page_part import Part, Rows, around, each, matching, on_gpu
 
 
 def way(rows: Rows) -> str:
@@ -13,18 +13,26 @@ def way(rows: Rows) -> str:
 
 
 def blocks(rows: Rows) -> str:
-    """A line for each block and what is done with it."""
+    """A sentence for each block."""
     rows = [row | {"way": way([row])} for row in rows if row["block"] != "transformer"]
-    cells = {"mflux, ms": number("us", ".2f", 1e-3, side="mflux")}
-    for side in ("replaced", "patched"):
-        cells[f"mflux / {side}"] = around("over", ".2f", side=side)
-    cells["most MB: mflux"] = number("peak_mb", ".0f", side="mflux")
-    cells["replaced"] = number("peak_mb", ".0f", side="replaced")
+    over = around("over", ".2f", side="patched")
+    said = []
+    for block in each(rows, "block"):
+        of = matching(rows, block=block)
+        ways = ", ".join(f"{name} {over(matching(of, way=name))}" for name in each(of, "way"))
+        most = [max(matching(of, side=side), key=_most)["peak_mb"] for side in ("mflux", "patched")]
+        said.append(
+            f"{block}: {ways}. Most memory: {float(most[0]):.0f} MB, and {float(most[1]):.0f}.\n"
+        )
     about = (
-        f"{on_gpu(rows[0])}, {rows[0]['dtype']}, the "
-        "host's time of an evaluated call. What a block lacks here is unmeasured.\n\n"
+        f"{on_gpu(rows[0])}, {rows[0]['dtype']}, the host's time of an evaluated call, mflux's "
+        "over that of `patch()`.\n"
     )
-    return about + table(rows, {"block": "block", "what": "way"}, cells)
+    return "\n".join([about, *said])
+
+
+def _most(row: dict[str, str]) -> float:
+    return float(row["peak_mb"])
 
 
 PARTS = [

@@ -110,8 +110,8 @@ def test_what_the_build_generates_needs_no_package(tmp_path, script):
 def test_readme_says_which_versions(metadata):
     text = (ROOT / "README.md").read_text()
     oldest, *_, newest = NANOBIND
-    assert f"| MLX | {oldest} to {newest}; CUDA: {newest} (" in text
-    assert f"| Python | {metadata['Requires-Python'].removeprefix('>=')} or newer" in text
+    assert f"one MLX, {oldest} to {newest}; on CUDA only {newest} " in text
+    assert f"Python {metadata['Requires-Python'].removeprefix('>=')} to 3." in text
 
 
 def test_metadata_is_the_same_before_and_after_the_build(tmp_path, metadata):

@@ -1,5 +1,6 @@
 """A release: what is refused, what is built once, what is said of it. Nothing is compiled here."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -97,20 +98,28 @@ def test_unknown_words_are_refused(given, monkeypatch, capsys):
     assert given[-1] in capsys.readouterr().err
 
 
-def test_this_checkout_names_one_version():
-    """Its own changelog, but for the tag, which a release has."""
+def test_this_checkout_names_one_version(tmp_path):
+    """Its own changelog, but for what is unreleased, and for the tag, which a release has."""
     version = agreement.version(ROOT)
-    date, text = agreement.changes(ROOT, version)
+    text = (ROOT / "CHANGELOG.md").read_text()
+    released = re.sub(r"^## \[Unreleased\]\n.*?(?=^## )", "", text, flags=re.M | re.S)
+    (tmp_path / "CHANGELOG.md").write_text(released)
+    date, text = agreement.changes(tmp_path, version)
     assert f"version: {version}\ndate-released: {date}" in (ROOT / "CITATION.cff").read_text()
     assert text.startswith("### ")
 
 
 def test_changelog_has_its_form():
-    """Keep a Changelog's headings, and an entry a line."""
+    """What matters first, in five lines; then Keep a Changelog's headings, and an entry a line."""
     _, *body = (ROOT / "CHANGELOG.md").read_text().split("\n## ")
     for part in body:
         head, *lines = [line for line in part.splitlines() if line]
         kinds = [line.removeprefix("### ") for line in lines if not line.startswith("- ")]
+        assert kinds.pop(0) == "Highlights", head
+        if kinds[0] == "Breaking":
+            kinds.pop(0)
+        for first in re.findall(r"^### (?:Highlights|Breaking)\n\n((?:- .*\n)*)", part, re.M):
+            assert 1 <= first.count("\n") <= 5, head
         assert {*kinds} <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}, kinds
         assert all(len(line) <= 132 for line in lines)
 

@@ -8,10 +8,14 @@ import sys
 
 import pytest
 
+import words
 from support.documented import OPS
 from support.variant import ROOT, environment
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "kernels/bounds.md")),
+    *(ROOT / "kernels" / "counts.md", *sorted((ROOT / "docs").rglob("*.md"))),
+]
 BLOCK = re.compile(r"^```(\w*)(?: (\w+))?\n(.*?)^```$", re.M | re.S)
 FOLDED = re.compile(r"^<details><summary>[^\n]+</summary>\n\n.*?\n\n</details>$", re.M | re.S)
 # What a Python example needs that not every machine has: a word behind "python", and what shows it.
@@ -85,9 +89,46 @@ def test_folded_parts_are_rendered(page):
 
 @for_pages
 def test_pages_are_short(page):
-    """None takes a reader more than twelve minutes, folded tables and code left out."""
-    text = BLOCK.sub("", FOLDED.sub("", page.read_text()))
-    assert len(text.split()) <= 2800
+    """Users' pages have limits of their own, and no other takes more than twelve minutes."""
+    assert words.count(page) <= words.limit(page)
+
+
+def test_users_read_little():
+    """All that a user needs, together."""
+    assert sum(words.count(ROOT / name) for name in words.LIMITS) <= words.TOGETHER
+
+
+def test_words_are_printed(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["words"])
+    assert words.main() == 0
+    said = capsys.readouterr().out
+    assert "README.md" in said and "together" in said
+
+
+def test_words_that_are_counted(tmp_path):
+    page = tmp_path / "page.md"
+    text = "# Two words\n\n[a link](to/a/page.md) `and code` | --- | 3.5\n<!-- no comment -->\n"
+    page.write_text(text + "```sh\nnot counted\n```\n<img alt='nor this'>\n")
+    assert words.count(page) == 7
+
+
+def test_the_first_screen_answers():
+    """What a newcomer asks, each in a line of the README's first screen."""
+    lines = (ROOT / "README.md").read_text().splitlines()
+    first = lines[: lines.index("## Install")]
+    assert len([line for line in first if line and not line.startswith("<!--")]) <= 33
+    for answer in (
+        "Faster norms for",
+        "**Worth it?**",
+        "| times as fast as MLX alone |",
+        "**What changes",
+        "**What can break",
+        "**How do I turn it off",
+        "**What if I upgrade MLX",
+    ):
+        assert any(answer in line for line in first), answer
+    for riddle in ("products that take", "what your model writes", "enough of it", "calls per `mx"):
+        assert not any(riddle in line for line in lines), riddle
 
 
 def slug(heading):
@@ -135,9 +176,3 @@ def test_what_a_model_writes_is_found_in_two_clicks():
     missing = {*OPS, "quantized_matmul"} - shown
     assert not missing, f"docs/gallery.md's first table lacks {missing}: beside a like op, or anew"
     assert all("**Gain:**" in text for text in sections)
-
-
-def test_front_page_is_short():
-    text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) <= 130
-    assert len(text.encode()) <= 7168

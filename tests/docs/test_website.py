@@ -48,7 +48,26 @@ def test_every_public_name_is_in_the_reference(staged):
     assert ".. automodule:: mlx_norms.nn\n   :members:" in text
 
 
-def test_the_front_is_the_readme(staged):
+def test_the_front_is_a_page_of_its_own(staged):
     text = (staged / "index.md").read_text()
-    assert "<picture>" not in text and "speed_dark.svg" in text
-    assert "(docs/gallery.md)" in text
+    assert "(docs/start.md)" in text and "(docs/gallery.md)" in text
+    assert "Get started" in text
+    readme = (staged / "README.md").read_text()
+    assert text not in readme and "| you run |" in readme
+
+
+def test_pictures_are_of_the_theme(staged):
+    for path in staged.rglob("*.md"):
+        text = path.read_text()
+        assert "<picture>" not in text
+        for name in re.findall(r"\]\(([^)]*\.svg)\)", text):
+            assert (path.parent / name).exists(), f"{path} shows {name}"
+    assert "{.only-dark}" in (staged / "docs" / "start.md").read_text()
+
+
+def test_ops_are_by_family(staged):
+    text = (staged / "reference" / "ops.rst").read_text()
+    assert [*source.FAMILIES] == re.findall(r"^(\w.*)\n-+$", text, re.M)
+    assert sorted(source.OPS) == sorted(
+        name for names in source.FAMILIES.values() for name in names
+    )

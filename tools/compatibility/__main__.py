@@ -6,10 +6,12 @@ Each package gets a new environment that has its MLX already. pip solves for the
 wheel together, and must leave MLX as it is; what it chose is installed but for a few large packages
 that no norm needs. With no compiler on PATH, tiny models of the package, those of
 models/PACKAGE.py, must then give the same outputs and gradients as without the patch. --write puts
-the table into docs/compatibility.md. Before a package's line it prints what became part of norms.
+all figures into tried.csv and a few into docs/compatibility.md. Before a package's line it prints
+what became part of norms.
 """
 
 import argparse
+import csv
 import datetime
 import json
 import re
@@ -64,7 +66,22 @@ PACKAGES = (
     *(Package(name, NEWEST) for name in ("mlx-transformers", "mlx-whisper")),
     *(Package(name, NEWEST) for name in ("f5-tts-mlx", "parakeet-mlx")),
 )
+TRIED = HERE / "tried.csv"
 COLUMNS = "package version MLX families outputs gradients ours written on".split()
+
+
+def shown(rows: list[dict[str, str]]) -> str:
+    """The page's table: a line for each package."""
+    lines = [
+        (
+            f"{row['package']} {row['version']}",
+            row["MLX"],
+            row["ours"],
+            f"{row['outputs']}, {row['gradients']}",
+        )
+        for row in rows
+    ]
+    return page_part.markdown(("package", "MLX", "norms ours", "outputs, gradients differ"), lines)
 
 
 def solution(pip: list, wheel: Path, requirements: list[str], file: Path) -> dict[str, str]:
@@ -155,8 +172,12 @@ def main() -> int:
         print(*cells, sep="  ", flush=True)
         lines.append(cells)
     if args.write and status == 0:
-        table = page_part.markdown(COLUMNS, lines)
-        page_part.put(table, PAGE, MARKS, "the run", write=True, check=False)
+        rows = [dict(zip(COLUMNS, line, strict=True)) for line in lines]
+        with TRIED.open("w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        page_part.put(shown(rows), PAGE, MARKS, TRIED.name, write=True, check=False)
     return status
 
 

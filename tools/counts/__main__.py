@@ -17,8 +17,8 @@ from .simulated import attached
 
 # The page of each, and what makes it of the simulator.
 TABLES = {
-    "norms": ("docs/performance/on_metal.md", norms.of_rows),
-    "group norms": ("docs/performance/on_metal.md", norms.of_groups),
+    "norms": ("kernels/counts.md", norms.of_rows),
+    "group norms": ("kernels/counts.md", norms.of_groups),
     "the layer norm ladder": ("docs/ladders.md", layer_norm_ladder.measure),
     "the SGEMM ladder": ("docs/ladders.md", sgemm_ladder.measure),
 }

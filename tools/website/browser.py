@@ -24,7 +24,11 @@ THEMES = ("light", "dark")
 # The pages of which there are screenshots: one of each kind.
 SHOWN = (
     "index",
+    "README",
+    "docs/start",
     "docs/gallery",
+    "docs/troubleshooting",
+    "docs/performance/models_on_cuda",
     "docs/performance",
     "docs/performance/norms_on_cuda",
     "docs/performance/group_norms_on_cuda",

@@ -1,7 +1,7 @@
 """The site's source: the repository's pages, as they lie there, and a reference of all names.
 
-The pages stay Markdown for GitHub. What is otherwise here is the front page, which is the README,
-the two themes of its plot, and the tables of contents.
+The pages stay Markdown for GitHub. What is otherwise here is the front page, landing.md, the two
+themes of each picture, and the tables of contents.
 """
 
 import re
@@ -11,40 +11,58 @@ from pathlib import Path
 import mlx_norms
 
 ROOT = Path(__file__).parents[2]
-# What stands in the sidebar, in this order; a folder's pages under the page of its name.
+FRONT = Path(__file__).with_name("landing.md")
+# What is in the sidebar, in this order; a folder's pages under the page of its name.
 CONTENTS = {
-    "Use": [
-        "docs/ops.md",
+    "Get started": [
+        "docs/start.md",
         "docs/gallery.md",
         "docs/patching.md",
-        "docs/not_faster.md",
-        "docs/norm_and_projection.md",
+        "docs/troubleshooting.md",
+        "docs/mac.md",
+    ],
+    "Reference": [
+        *(f"reference/{name}" for name in ("ops", "nn", "patching", "ladders", "errors")),
+        "docs/ops.md",
         "docs/command_line.md",
         "docs/compatibility.md",
-    ],
-    "Reference": [f"reference/{name}" for name in ("ops", "nn", "patching", "ladders", "errors")],
-    "Measured": ["docs/performance.md", "docs/accuracy.md", "docs/mlx_layer_norm_gradient.md"],
-    "Understand": ["docs/how_it_works.md", "docs/ladders.md", "kernels/README.md"],
-    "Project": [
         "docs/stability.md",
-        "CONTRIBUTING.md",
-        "SECURITY.md",
-        "THIRD_PARTY.md",
-        "CHANGELOG.md",
     ],
+    "Internals": [
+        "docs/how_it_works.md",
+        "docs/performance.md",
+        "docs/accuracy.md",
+        "docs/norm_and_projection.md",
+        "docs/ladders.md",
+        "docs/mlx_layer_norm_gradient.md",
+        "kernels/README.md",
+        "kernels/bounds.md",
+        "kernels/counts.md",
+    ],
+    "Project": ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "THIRD_PARTY.md"],
 }
-BESIDE = ["LICENSE", "docs/speed_dark.svg", "docs/speed_light.svg"]
+BESIDE = ["LICENSE", *(f"docs/pictures/{each.name}" for each in (ROOT / "docs/pictures").iterdir())]
 
 OPS = mlx_norms.ops.__all__
+FAMILIES = {
+    "Norms": ["rms_norm", "layer_norm", "l2_norm"],
+    "A residual and a norm": ["add_rms_norm", "add_layer_norm", "norm_add_norm"],
+    "Norms of several arrays": ["rms_norms", "l2_norms"],
+    "A norm and a rotation": ["norm_rope", "qk_norm_rope"],
+    "Norms of images": ["group_norm", "instance_norm", "batch_norm"],
+    "Norms and products": ["rms_norm_linear", "layer_norm_linear", "quantized_matmul", "matmul"],
+}
 PATCHING = ["patch", "patched", "unpatch", "is_patched", "fuse", "report", "Report"]
 ERRORS = ["UnsupportedMLX"]
 
-PICTURE = re.compile(r'<picture>.*?<img alt="([^"]*)".*?</picture>', re.S)
-PLOT = "![{0}](docs/speed_light.svg){{.only-light}}\n![{0}](docs/speed_dark.svg){{.only-dark}}"
+PICTURE = re.compile(
+    r'<picture>\s*<source [^>]*srcset="([^"]*)">\s*<img alt="([^"]*)" src="([^"]*)">\s*</picture>'
+)
+BOTH = r"![\2](\3){.only-light}\n![\2](\1){.only-dark}"
 
 
 def pages() -> set[str]:
-    """The repository's Markdown pages besides its README."""
+    """The repository's Markdown pages."""
     docs = {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
     return docs | {name for names in CONTENTS.values() for name in names if name.endswith(".md")}
 
@@ -59,7 +77,7 @@ def page(path: str) -> str:
     text = (ROOT / path).read_text()
     text = re.sub(r"^```python \w+$", "```python", text, flags=re.M)  # what an example needs
     text = text.replace("<details>", "<details open>")  # a page for each topic is short enough
-    text = re.sub(r"\]\(((?:\.\./)+)README\.md", r"](\1index.md", text)
+    text = PICTURE.sub(BOTH, text)
     folder = Path(path).with_suffix("")
     if (ROOT / folder).is_dir():
         below = {f"{folder.name}/{each.stem}" for each in (ROOT / folder).glob("*.md")}
@@ -68,8 +86,7 @@ def page(path: str) -> str:
 
 
 def front() -> str:
-    text = PICTURE.sub(lambda found: PLOT.format(found[1]), page("README.md"))
-    return text + "".join(toctree(names, caption) for caption, names in CONTENTS.items())
+    return FRONT.read_text() + "".join(toctree(names, of) for of, names in CONTENTS.items())
 
 
 def titled(title: str, *lines: str) -> str:
@@ -77,11 +94,12 @@ def titled(title: str, *lines: str) -> str:
 
 
 def ops() -> str:
-    def listed(directive: str, *options: str) -> list[str]:
-        names = (f"   ~mlx_norms.{name}" if "auto" in directive else f"   {name}" for name in OPS)
-        return ["", f".. {directive}::", *(f"   :{option}:" for option in options), "", *names]
-
-    return titled("Ops", *listed("autosummary", "nosignatures"), *listed("toctree", "hidden"))
+    lines = []
+    for family, names in FAMILIES.items():
+        lines += [family, "-" * len(family), "", ".. autosummary::", "   :nosignatures:", ""]
+        lines += [*(f"   ~mlx_norms.{name}" for name in names), ""]
+    lines += [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in OPS)]
+    return titled("Ops by family", *lines)
 
 
 def op(name: str) -> str:
@@ -141,6 +159,7 @@ def write(folder: Path) -> None:
     for path, text in texts.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
+    (folder / "docs" / "pictures").mkdir(parents=True, exist_ok=True)
     for path in BESIDE:
         if not (folder / path).exists():
             shutil.copy(ROOT / path, folder / path)

@@ -9,7 +9,9 @@ from harness.page_part import Part, Rows, each, markdown, matching, one
 
 UNMEASURED = "unmeasured"
 # Medians of 25 turns of `python bench model llama-0.6B` and qwen3-0.6B, which are not stored.
-SMALL = ("**0.92 to 0.95**; with projections 1.01 to 1.03", "H200, not stored")
+SMALL = ("**0.92 to 0.95**", "1.01 to 1.03")
+PROJECTED = "projections"
+OF_A_PRODUCT = ": MLX's quantized product of few rows, not a norm"
 
 
 def of_models(model: Rows, pair: Rows, blocks: Rows, vae: Rows, cpu: Rows) -> str:
@@ -19,33 +21,32 @@ def of_models(model: Rows, pair: Rows, blocks: Rows, vae: Rows, cpu: Rows) -> st
     (several,) = [phase for phase in steps if phase.startswith("decode")]
     tokens = matching(model, phase=several)[0]["rows"]
     decoding, at_once = matching(model, phase="decode"), matching(model, phase=several)
-    wide, narrow = both(decoding, "bf16"), both(decoding, "4-bit")
     prompts = matching(model, phase="prefill")
-    prompt = f"bf16 {decode(prompts, 'bf16')}; 4 bits {decode(prompts, '4-bit')}"
     gpu = "H200"
     lines = [
-        ("mlx_lm, decoding, bf16", wide, gpu),
-        ("mlx_lm, decoding, 4 bits", narrow, gpu),
+        ("mlx_lm, decoding, bf16", *both(decoding, "bf16"), gpu),
+        ("the same in 4 bits", *both(decoding, "4-bit"), gpu),
         (
-            f"mlx_lm, decoding, 4 bits, {tokens} tokens of a sequence at once",
-            f"{both(at_once, '4-bit')}, by MLX's quantized product of few rows, not by a norm",
+            f"4 bits, {tokens} tokens of a sequence at once",
+            decode(at_once, "4-bit"),
+            decode(at_once, "4-bit", PROJECTED) + OF_A_PRODUCT,
             gpu,
         ),
-        ("mlx_lm, decoding, 4 bits, sharded", f"**{both(pair, '4-bit')}**", f"2 {gpu}s"),
-        ("mlx_lm, decoding, bf16, a model of 0.6B", *SMALL),
-        ("mlx_lm, a prompt", prompt, gpu),
-        ("image, video and audio blocks", among(blocks, vae, "forward"), gpu),
-        ("a training step of these blocks", among(blocks, vae, "training step"), gpu),
-        ("several sequences at once; training a whole model", UNMEASURED, ""),
+        ("4 bits, sharded", *both(pair, "4-bit"), f"2 {gpu}s"),
+        ("bf16, a model of 0.6B", *SMALL, f"{gpu}, not stored"),
+        ("mlx_lm, a prompt, bf16", *both(prompts, "bf16"), gpu),
+        ("image, video and audio blocks", among(blocks, vae, "forward"), "", gpu),
+        ("a training step of these blocks", among(blocks, vae, "training step"), "", gpu),
+        ("several sequences; training a whole model", UNMEASURED, UNMEASURED, ""),
         (
-            "a CPU: rms norms alone",
-            f"float32 {cpu_ratio(cpu, 'float32')}, bf16 {cpu_ratio(cpu, 'bfloat16')}; "
-            f"whole models {UNMEASURED}",
+            "rms norms alone on a CPU",
+            f"float32 {cpu_ratio(cpu, 'float32')}, bf16 {cpu_ratio(cpu, 'bfloat16')}",
+            f"whole models: {UNMEASURED}",
             f"x86, {cpu[0]['cores']} cores",
         ),
-        ("a Mac", "unknown: **never run**", "[why](docs/mac.md)"),
+        ("anything on a Mac", "**unknown**", "**unknown**", "[never run](docs/mac.md)"),
     ]
-    return markdown(("you run", "times as fast as MLX alone", "where"), lines)
+    return markdown(("you run", "`patch()`", "`patch(projections=True)`", "where"), lines)
 
 
 def of_norms(lengths: Rows, speed: Rows, calls: Rows) -> str:
@@ -70,9 +71,9 @@ def kernel_ratio(rows: Rows, /, **values: str) -> str:
     return factor(peer / ours)
 
 
-def both(rows: Rows, weights: str) -> str:
-    patched, projected = (decode(rows, weights, side) for side in ("patched", "projections"))
-    return f"{patched}; with projections {projected}"
+def both(rows: Rows, weights: str) -> tuple[str, str]:
+    """Of patch(), and with projections."""
+    return decode(rows, weights), decode(rows, weights, PROJECTED)
 
 
 def decode(rows: Rows, weights: str, side: str = "patched") -> str:
@@ -81,7 +82,9 @@ def decode(rows: Rows, weights: str, side: str = "patched") -> str:
     ratio = factor(float(row["over"]))
     ends = [float(row[end]) for end in ("over_lower", "over_upper") if row[end]]
     unclear = ends and ends[0] <= 1 <= ends[1]
-    return f"{ratio} ({ends[0]:.2f} to {ends[1]:.2f})" if unclear else ratio
+    if unclear:
+        return f"{ratio} ({ends[0]:.2f} to {ends[1]:.2f})"
+    return ratio if float(row["over"]) >= 1 else f"**{ratio}**"
 
 
 def among(blocks: Rows, vae: Rows, what: str) -> str:

@@ -120,7 +120,7 @@ def test_the_first_screen_answers():
     for answer in (
         "Faster norms for",
         "**Worth it?**",
-        "| times as fast as MLX alone |",
+        "Times as fast as MLX alone",
         "**What changes",
         "**What can break",
         "**How do I turn it off",

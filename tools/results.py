@@ -2,6 +2,7 @@
 
     python tools results                  lists them
     python tools results --check          names those whose sources have changed since
+    python tools results --page README.md names what that page shows of an older minor version: 1
     python tools results --stored FILE    notes that a file was measured with this commit
 
 bench/results/stored.csv has a line for each file: its digest, the commit, the version and the
@@ -111,6 +112,32 @@ def check(root: Path) -> int:
     return 1 if errors else NOT_RUN if unknown else 0
 
 
+def minor(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")[:2]))
+
+
+def current(root: Path) -> str:
+    return re.search(r'^version = "(.*)"$', (root / "pyproject.toml").read_text(), re.M)[1]
+
+
+def stale(root: Path, files: set[str]) -> list[str]:
+    """Those of the files that were measured with an older minor version than the checkout's."""
+    version = current(root)
+    return [
+        f"{line.file} is of {line.version}, and this is {version}: measure it again"
+        for line in read(root)
+        if line.file in files and minor(line.version) < minor(version)
+    ]
+
+
+def shown(page: str) -> set[str]:
+    """The files whose figures a page shows."""
+    import pages
+
+    parts = [part for of in pages.parts().values() for part in of if part.page == page]
+    return {f"bench/results/{name}.csv" for part in parts for name in part.results}
+
+
 def store(root: Path, name: str) -> int:
     """Notes a file's commit; a new one's sources are to be filled in."""
     lines = {line.file: line for line in read(root)}
@@ -123,7 +150,7 @@ def store(root: Path, name: str) -> int:
     if line.sources and changed:
         print(f"What {name} measures is of no commit:\n{changed}")
         return 1
-    version = re.search(r'^version = "(.*)"$', (root / "pyproject.toml").read_text(), re.M)[1]
+    version = current(root)
     lines[name] = replace(line, digest=digest(root / name), commit=commit, version=version)
     write(root, [*lines.values()])
     if not line.sources:
@@ -137,10 +164,15 @@ def main() -> int:
     )
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--check", action="store_true")
+    ways.add_argument("--page", metavar="PAGE", help="such as README.md")
     ways.add_argument("--stored", metavar="FILE", help="relative to the checkout")
     args = parser.parse_args()
     if args.check:
         return check(ROOT)
+    if args.page:
+        found = stale(ROOT, shown(args.page))
+        print(*found, sep="\n", end="\n" if found else "")
+        return 1 if found else 0
     if args.stored:
         return store(ROOT, args.stored)
     for line in read(ROOT):

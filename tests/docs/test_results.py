@@ -76,6 +76,22 @@ def test_a_file_is_of_the_card_that_its_name_says(tmp_path):
         assert found == [f"{stored.file} is of gpu, {card}" for card in said]
 
 
+def test_what_a_page_shows_of_an_older_version(checkout):
+    root, _ = checkout
+    results.store(root, "bench/results/a.csv")
+    assert results.stale(root, {"bench/results/a.csv"}) == []
+    (root / "pyproject.toml").write_text('version = "1.1.0"\n')
+    (said,) = results.stale(root, {"bench/results/a.csv"})
+    assert "is of 1.0, and this is 1.1.0" in said
+    assert results.stale(root, set()) == []
+
+
+def test_what_the_readme_shows_is_known():
+    assert {"bench/results/h200_model.csv", "bench/results/cpu_copy.csv"} < results.shown(
+        "README.md"
+    )
+
+
 def test_without_history_nothing_is_told(checkout, capsys):
     root, git = checkout
     results.store(root, "bench/results/a.csv")

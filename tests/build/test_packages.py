@@ -56,7 +56,7 @@ STRAY = (
     ".carry/kernel.cpp",
     ".hypothesis/constants/1",
     ".pytest_cache/CACHEDIR.TAG",
-    ".venv-test/pyvenv.cfg",
+    ".venv/pyvenv.cfg",
     "build/cp311/CMakeCache.txt",
     "csrc/__pycache__/x.cpython-311.pyc",
     "dist/mlx_norms-0.1.0.tar.gz",

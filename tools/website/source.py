@@ -98,7 +98,8 @@ def ops() -> str:
     for family, names in FAMILIES.items():
         lines += [family, "-" * len(family), "", ".. autosummary::", "   :nosignatures:", ""]
         lines += [*(f"   ~mlx_norms.{name}" for name in names), ""]
-    lines += [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in OPS)]
+    in_order = [name for names in FAMILIES.values() for name in names]
+    lines += [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in in_order)]
     return titled("Ops by family", *lines)
 
 

@@ -3,7 +3,7 @@
 What tests, fuzzes, counts, times or checks the ops reads them here.
 """
 
-from . import patched  # noqa: F401
+from . import patched, rows  # noqa: F401
 from .op import EPS, OPS, Op, op
 
 __all__ = ["EPS", "OPS", "Op", "op"]

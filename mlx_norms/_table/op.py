@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import mlx.core as mx
 
@@ -65,7 +65,7 @@ class Op:
 
     def ours(self, **options) -> Callable[..., list[mx.array]]:
         """The op as a function of its arrays in order; ``options`` replace the table's."""
-        return functools.partial(self._ours, options)
+        return partial(self._ours, options)
 
     def stock(self, **options) -> Callable[..., list[mx.array]]:
         """The same by MLX's ops."""
@@ -73,22 +73,40 @@ class Op:
 
     def chain_of(self, steps: object, **options) -> Callable[..., list]:
         """The chain of other steps, which have the names of those of ``stock``."""
-        return functools.partial(self._chain, steps, options)
+        return partial(self._chain, steps, options)
 
     def exact(self, **options) -> Callable[..., list[exact.Exact]]:
         """The same in float64, with what the errors of a result are relative to, on the CPU.
 
         Arrays of float64 are taken as they are; of others, sums that an op rounds are rounded.
         """
-
-        def of(*arrays: mx.array) -> list[exact.Exact]:
-            return self._chain(exact, options, *map(exact.given, arrays))
-
-        return of
+        return lambda *arrays: self._exact(options, arrays)
 
     def values(self, **options) -> Callable[..., list[mx.array]]:
         """The values of `exact` alone, which MLX's transforms take derivatives of."""
         return lambda *arrays: [result.value for result in self.exact(**options)(*arrays)]
+
+    def gradients(self, arrays, cotangents, sizes=None, **options) -> list[tuple[mx.array, ...]]:
+        """Of each array in float64, and the sum of magnitudes that its errors are relative to."""
+        return exact.gradients(partial(self._exact, options, arrays), arrays, cotangents, sizes)
+
+    def _exact(self, options: dict, arrays, values=None, ways=None) -> list[exact.Exact]:
+        options = self.options | options
+        late, to = options.pop("rounding", None), options.pop("dtype", None)
+        late = late == "late" or (late is None and bool(options.get("weight_offset")))
+        named = self._named(arrays)
+        last = "residual" if self.adds else self.inputs[0]  # of what is normalized
+        of_rows = to or named.get("x", arrays[0]).dtype
+        of_rows = of_rows if of_rows in exact.ROUNDOFF else mx.float32
+        of = []
+        for i, (name, a) in enumerate(named.items()):
+            more = dict(to=of_rows if name != "residual" else to) if name == last else {}
+            if name in ("weight", "bias"):
+                more = dict(dtype=of_rows)  # a kernel's own steps are no wider
+            value, way = values[i] if values else None, ways[i] if ways else 0.0
+            of.append(exact.given(a, late=late, value=value, way=way, **more))
+        named = dict(zip(named, of, strict=True))
+        return flat(self.chain(exact, **named, **{"eps": EPS} | options))
 
     def _ours(self, options: dict, *arrays: mx.array) -> list[mx.array]:
         f = getattr(mlx_norms, self.function) if isinstance(self.function, str) else self.function

@@ -29,7 +29,7 @@ MODULATIONS = {
 def norm(m, x, weight=None, bias=None, *, of, eps, scale=None, shift=None, **options):
     """``of`` is rms or layer; the options are a weight's, those of gates and groups, an axis."""
     offset = options.get("weight_offset", 0.0)
-    weight = weight if not offset else 1.0 * offset + weight
+    weight = weight if not offset else m.shifted(weight, offset)
     if "axis" in options:
         x = m.moved(lambda a: mx.moveaxis(a, options["axis"], -1), x)
     parameters = [weight] if of == "rms" else [weight, bias]
@@ -46,7 +46,9 @@ def of_weighted(m, x, weight=None, input_weight=None, **options):
     return norm(m, m.scaled(x, input_weight), weight, of="rms", **options)
 
 
-def gated(m, x, weight=None, gate=None, *, eps, activation, norm_before_gate, num_groups):
+def gated(m, x, weight=None, gate=None, *, activation, norm_before_gate, num_groups, eps, **more):
+    offset = more.get("weight_offset", 0.0)
+    weight = weight if not offset else m.shifted(weight, offset)
     by = None if gate is None else m.activated(activation, gate)
     first = gate is not None and not norm_before_gate
     x = x * by if first else x
@@ -63,7 +65,8 @@ def gated(m, x, weight=None, gate=None, *, eps, activation, norm_before_gate, nu
 
 def add_norm(m, x, residual, *parameters, residual2=None, factor=None, **named):
     x = x if factor is None else m.scaled(x, factor)
-    s = m.total(residual, x) if residual2 is None else m.total(residual, x, residual2)
+    others = () if residual2 is None else (residual2,)
+    s = m.total(residual, x, *others, clamp=named.get("clamp", False))
     return norm(m, s, *parameters, **named), s
 
 
@@ -72,8 +75,9 @@ def norm_add_norm(
 ):
     of = partial(norm, m, of="rms", **options)
     n = of(x, post_weight)
+    n = n if factor is None else n * factor
     r = residual if alpha is None else m.scaled(residual, alpha)
-    h = m.total(r, n if factor is None else n * factor)
+    h = m.total(r, n, clamp=options.get("clamp", False))
     return of(h, weight), h
 
 

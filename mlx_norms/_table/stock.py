@@ -29,15 +29,21 @@ def unit(x, *, eps, eps_inside):
     return (v / mx.maximum(mx.linalg.norm(v, axis=-1, keepdims=True), eps)).astype(x.dtype)
 
 
-def total(x, *others):
+def total(x, *others, clamp=False):
     """The sum that an op rounds."""
     for other in others:
         x = x + other
+    if clamp and x.dtype == mx.float16:
+        x = mx.clip(x, -65504.0, 65504.0)
     return x
 
 
 def scaled(x, factor):
     return x * factor
+
+
+def shifted(weight, offset):
+    return 1.0 * offset + weight
 
 
 def activated(name, z):

@@ -52,14 +52,17 @@ class Checked:
         return self.op.shape(name, {"B": 40 if size <= 512 else 3, "D": size} | others)
 
     def ours(self, size):
-        late = {"rounding": "late"} if self.late else {}
-        return self.op.ours(**self.options(size), **late)
+        return self.op.ours(**self.options(size), **self.rounding)
 
     def exact(self, size):
-        return self.op.exact(**self.options(size))
+        return self.op.exact(**self.options(size), **self.rounding)
 
     def values(self, size):
         return self.op.values(**self.options(size))
+
+    @property
+    def rounding(self) -> dict:
+        return {"rounding": "late"} if self.late else {}
 
     def arrays(self, dtype: mx.Dtype, size) -> list[mx.array]:
         """Random ones for the inputs."""

@@ -260,7 +260,7 @@ def check(op: Checked, name: str, size: int | tuple[int, ...]) -> list[str]:
     problems = []
     with mx.stream(mx.cpu):  # a GPU has no float64
         for i, (got, truth) in enumerate(zip(outputs, op.exact(size)(*arrays), strict=True)):
-            problem = _compare(got, truth.value, truth.allowed(dtype))
+            problem = _compare(got, truth.value, truth.allowed(got.dtype))
             problems += [f"output {i} {problem}"] if problem else []
         of_float64 = [[exact_of(a) for a in given] for given in (arrays, cotangents)]
         truths = mx.vjp(op.values(size), *of_float64)[1]
@@ -391,7 +391,7 @@ def _exact_projections(center, x, norm, weights, biases, name):
 
 def _exact_gate(gate, up, name):
     (a, a_slack), (b, b_slack) = gate, up
-    silu = a * mx.sigmoid(a)
+    silu = a * exact.sigmoid(a)
     # The derivative of silu is at most 1.1 in magnitude.
     slack = 1.1 * a_slack * (mx.abs(b) + b_slack) + mx.abs(silu) * b_slack
     return silu * b, slack + 8 * _HALF_ULP[name] * mx.abs(a * b)

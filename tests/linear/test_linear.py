@@ -382,19 +382,16 @@ def test_gradients(op, kind):
 def gradient_truths(call, cots):
     """Of each array with a gradient, in order."""
     norm, arrays = call.norm, call.norm_arrays
-    s = oracle.rounded_sum(norm, arrays)
-    w = exact(arrays["weight"])
     dtype = call.arrays["x"].dtype
     c = [exact(a) for a in cots]
     k = oracle.arithmetic(norm, {}) + 4 * unit_roundoff(dtype)
     g = g_size = 0
     of_weights, of_biases = [], []
     n = oracle.forward(norm, arrays)[0]
-    n_size = n.slack / oracle.arithmetic(norm, {})
     for weight, cot in zip(call.weights, c):
         values, sizes = matrix(weight)
         g, g_size = g + cot @ values, g_size + np.abs(cot) @ sizes
-        dw, dw_size = cot.T @ n.value, np.abs(cot).T @ n_size
+        dw, dw_size = cot.T @ n.value, np.abs(cot).T @ n.size
         if isinstance(weight, Quantized):
             q, _, _ = weight.levels()
             for factor in (q, np.ones_like(q)):
@@ -406,12 +403,9 @@ def gradient_truths(call, cots):
         else:
             of_weights.append((dw, dw_size))
         of_biases.append((cot.sum(0), np.abs(cot).sum(0)))
-    gs = c[-1] if call.adds else None
-    values, _ = oracle.gradient_values(norm, s, w, g, gs)
-    _, sizes = oracle.gradient_values(norm, s, w, g_size, gs)
-    of_norm = [(values[key], sizes[key]) for key in ("s", *["s"] * call.adds, "weight")]
-    if norm.layer:
-        of_norm.append((values["bias"], sizes["bias"]))
+    gs = c[len(call.weights) :]
+    cotangents, sizes = [g, *gs], [g_size, *map(np.abs, gs)]
+    of_norm = oracle.gradient_values(norm, arrays, cotangents, sizes).values()
     pairs = [*of_norm, *of_weights, *of_biases]
     return [Truth(value, k * size, dtype, f"{call} {i}") for i, (value, size) in enumerate(pairs)]
 

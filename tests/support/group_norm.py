@@ -1,29 +1,14 @@
-"""Group, instance and batch norm: calls with options, and the truth in float64."""
-
-import math
+"""Group, instance and batch norm: calls with options, and how far off they may be."""
 
 import mlx.core as mx
 import numpy as np
 
 import mlx_norms
+from mlx_norms._table import Op
 
+from . import oracle
 from .inputs import normal
-from .oracle import Truth, exact, unit_roundoff
-
-U = unit_roundoff(mx.float32)
-erf = np.vectorize(math.erf, otypes=[np.float64])
-
-
-def activated(activation, z):
-    """a(z) and its derivative."""
-    if activation == "silu":
-        s = 1 / (1 + np.exp(-z))
-        return z * s, s * (1 + z * (1 - s))
-    if activation == "gelu":
-        phi = np.exp(-z * z / 2) / math.sqrt(2 * math.pi)
-        cdf = (1 + erf(z / math.sqrt(2))) / 2
-        return z * cdf, cdf + z * phi
-    return z, np.ones_like(z)
+from .oracle import Truth, unit_roundoff
 
 
 class GroupCase:
@@ -59,39 +44,6 @@ class GroupCase:
     def __call__(self, x, *parameters):
         return self.results(x, *parameters)[0]
 
-    def grouped(self, a):
-        """[samples, positions, groups, channels of each]"""
-        c = a.shape[-1]
-        n = 1 if self.op == "batch_norm" else a.shape[0]
-        groups = self.options.get("num_groups", c)
-        a = a.reshape(n, math.prod(a.shape[:-1]) // max(n, 1), c)
-        if self.options.get("pytorch_compatible") or self.op != "group_norm":
-            return a.reshape(*a.shape[:2], groups, c // groups)
-        return a.reshape(*a.shape[:2], c // groups, groups).swapaxes(2, 3)
-
-    def spread(self, a):
-        """The inverse."""
-        if self.op == "group_norm" and not self.options.get("pytorch_compatible"):
-            a = a.swapaxes(2, 3)
-        return a.reshape(self.x.shape)
-
-    def parameter(self, name, default):
-        return exact(self.parameters[name]) if name in self.parameters else default
-
-    def statistics(self):
-        """The mean and variance, which broadcast to what is in groups."""
-        if self.running:
-            shape = (1, 1, self.x.shape[-1], 1)
-            return [self.parameter(n, None).reshape(shape) for n in ("mean", "var")]
-        x = self.grouped(exact(self.x))
-        mean = x.mean((1, 3), keepdims=True)
-        return mean, ((x - mean) ** 2).mean((1, 3), keepdims=True)
-
-    def normalized(self):
-        mean, var = self.statistics()
-        rstd = 1 / np.sqrt(var + self.eps)
-        return self.spread((self.grouped(exact(self.x)) - mean) * rstd), rstd, mean
-
     def check(self, cotangent=None):
         """Checks results and gradients."""
         __tracebackhide__ = True
@@ -103,45 +55,39 @@ class GroupCase:
 
     def check_result(self, y):
         __tracebackhide__ = True
-        n, rstd, mean = self.normalized()
-        w, b = self.parameter("weight", 1.0), self.parameter("bias", 0.0)
-        value, slope = activated(self.options.get("activation"), n * w + b)
-        # A mean of 1e4 deviations is subtracted in two parts, or given in one.
-        off = np.abs(mean) * rstd if self.running else 0.0
-        size = (np.abs(n) + 1 + self.spread(off + 0 * self.grouped(n))) * np.abs(w) + np.abs(b)
-        slack = 24 * U * (size * (1 + np.abs(slope)) + np.abs(value))
-        Truth(value, slack, self.dtype, str(self)).check(y)
+        named = {"x": self.x} | self.parameters
+        truth, *_ = oracle.truths(self.op_of(), named, [self.dtype])
+        truth.check(y)
 
     def gradients(self, cotangent):
         """The truth of the gradients of x and the parameters."""
-        n, rstd, _ = self.normalized()
-        w, b = self.parameter("weight", 1.0), self.parameter("bias", 0.0)
-        _, slope = activated(self.options.get("activation"), n * w + b)
-        g = exact(cotangent) * slope
-        # How far a slope may be off, in units of g.
-        g_size = np.abs(exact(cotangent)) * (np.abs(slope) + (np.abs(n * w) + np.abs(b) + 1))
-        wg, wg_size = self.grouped(g * w), self.grouped(g_size * np.abs(w))
-        ng = self.grouped(n)
-        if self.running:
-            dx, size = wg * rstd, wg_size * rstd
-        else:
-            mean = lambda a: a.mean((1, 3), keepdims=True)  # noqa: E731
-            dx = rstd * (wg - mean(wg) - ng * mean(wg * ng))
-            size = rstd * (
-                wg_size + mean(wg_size) + (np.abs(ng) + 1) * mean(wg_size * (np.abs(ng) + 1))
-            )
-        rows = tuple(range(self.x.ndim - 1))
-        sum_g, sum_gn = g.sum(rows), (g * n).sum(rows)
-        size_g, size_gn = g_size.sum(rows), (g_size * (np.abs(n) + 1)).sum(rows)
-        values = {"weight": (sum_gn, size_gn), "bias": (sum_g, size_g)}
-        if self.running:
-            r = rstd.reshape(-1)
-            values["mean"] = (-r * w * sum_g, r * np.abs(w) * size_g)
-            values["var"] = (-0.5 * r * r * w * sum_gn, r * r * np.abs(w) * size_gn)
-        yield Truth(self.spread(dx), 24 * U * self.spread(size), self.x.dtype, f"{self} dx")
-        for name, a in self.parameters.items():
-            value, size = values.get(name, (np.zeros(a.shape), 0.0))
-            yield Truth(value, 24 * U * size, a.dtype, f"{self} gradient of {name}")
+        with mx.stream(mx.cpu):
+            found = self.op_of().gradients(self.arrays(), [cotangent])
+            found = [(np.array(value), np.array(size)) for value, size in found]
+        for name, a, (value, size) in zip(self.names, self.arrays(), found, strict=True):
+            k = 15 if self.options.get("activation") else 24
+            slack = k * unit_roundoff(mx.float32) * size
+            yield Truth(value, slack, a.dtype, f"{self} gradient of {name}")
+
+    @property
+    def names(self):
+        return ["x", *self.parameters]
+
+    def op_of(self):
+        """As an op of the table."""
+        return Op(str(self), "", self.chain, dict.fromkeys(self.names, ""), dict(eps=self.eps))
+
+    def chain(self, m, x, weight=None, bias=None, *, eps, **running):
+        """The steps of the table; for batch norm's y alone."""
+        of = self.options.get
+        if self.op == "batch_norm":
+            running |= dict(training=not self.running, momentum=0.1, eps=eps)
+            y = m.batch(x, weight, bias, **running)
+            return y[0] if isinstance(y, list) else y
+        groups = of("num_groups", x.shape[-1])
+        compatible = self.op == "instance_norm" or of("pytorch_compatible", False)
+        y = m.group(x, weight, bias, groups=groups, compatible=compatible, eps=eps)
+        return m.activated(of("activation"), y)
 
 
 def parameters_of(channels, dtype, *, running=False, seed=0):

@@ -223,7 +223,7 @@ def truths(case, one_launch):
     norm, arrays = case.norm, case.norm_arrays
     normalized, *sums = oracle.forward(norm, arrays)
     k = oracle.arithmetic(norm, {})
-    size = normalized.slack / k
+    size = normalized.size
     rounded = normalized.dtype
     projected = []
     for weight, bias in zip(case.weights, case.biases, strict=True):

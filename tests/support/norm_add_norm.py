@@ -6,12 +6,14 @@ import mlx.core as mx
 import numpy as np
 
 import mlx_norms
+from mlx_norms._table import Op
+from mlx_norms._table.rows import norm_add_norm
 
 from . import oracle
 from .bits import assert_same_bits
 from .inputs import normal
 from .norm_case import Norm, result_type
-from .oracle import Truth, exact, ulp, unit_roundoff
+from .oracle import Truth, exact, unit_roundoff
 
 NAMES = ("x", "residual", "post_weight", "weight")
 
@@ -113,55 +115,44 @@ class Case:
     def check_outputs(self, y, h):
         __tracebackhide__ = True
         config = f"norm_add_norm({describe(self.arrays)}, {self.options})"
-        x, pw = self.arrays["x"], self.arrays.get("post_weight")
-        (n,) = oracle.forward(self.norm, {"x": x, "weight": pw})
-        rounds = 0.5 * ulp(n.value, x.dtype) if self.norm.is_early else 0.0
-        factor = self.factor
-        product = n.value * factor
-        s = product + exact(self.arrays["residual"])
-        slack = (n.slack + rounds) * np.abs(factor) + 4 * unit_roundoff(mx.float32) * np.abs(s)
-        if self.norm.is_early and not np.all(factor == 1):
-            slack = slack + 0.51 * ulp(product, x.dtype)
-        if self.clamp and self.total == mx.float16:
-            s = np.clip(s, -oracle.F16_MAX, oracle.F16_MAX)
-        Truth(s, slack, self.total, f"{config} sum").check(h)
+        options = self.options | dict(clamp=self.clamp)
+        options |= {} if self.number is None else dict(factor=self.factor.item())
+        op = Op(config, "", norm_add_norm, dict.fromkeys(self.arrays, ""), options)
+        _, s = oracle.truths(op, self.arrays, (self.out, self.total))
+        s.check(h)
         second = Norm("rms_norm", dtype=self.out, **self.options)
         oracle.forward(second, {"x": h, "weight": self.arrays.get("weight")})[0].check(y)
 
     def gradients(self, h, cotangent, sum_cotangent):
         """In the order of the arrays, given the sum that was rounded."""
-        x = exact(self.arrays["x"])
-        weights = [self.arrays.get(name) for name in ("post_weight", "weight")]
-        post, w = (None if a is None else exact(a) for a in weights)
         u = 8 * unit_roundoff(mx.float32)
-        gs = exact(sum_cotangent)
-        of_sum, sizes = oracle.gradient_values(self.norm, exact(h), w, exact(cotangent), gs)
+        gs, factor = exact(sum_cotangent), self.factor
+        second = {"x": h, "weight": self.arrays.get("weight")}
+        of_sum = oracle.gradient_values(self.norm, second, [exact(cotangent)])
+        dh, size = of_sum["x"]
+        dh, size = dh + gs, size + np.abs(gs)
         if self.clamp and self.total == mx.float16:
-            of_sum["s"] = np.where(np.abs(exact(h)) == oracle.F16_MAX, 0.0, of_sum["s"])
-        dh, size = of_sum["s"], sizes["s"]
+            dh = np.where(np.abs(exact(h)) == oracle.F16_MAX, 0.0, dh)
         # The sum's gradient has the sum's dtype or, as the cotangent of x's norm, that of x.
         narrow = [self.total] + [self.arrays["x"].dtype] * self.norm.is_early
         rounded = u + max(map(unit_roundoff, narrow))
-        factor = self.factor
-        of_x, _ = oracle.gradient_values(self.norm, x, post, dh * factor)
-        _, sizes_of_x = oracle.gradient_values(self.norm, x, post, size * np.abs(factor))
-        if not np.all(factor == 1):  # the product is rounded, too
-            rounded *= 2
         least = max(map(oracle.underflow, narrow))
-        lost = np.full_like(x, least)
-        if not np.all(factor == 1):
-            lost = lost * (1 + np.abs(factor))
-        _, lost = oracle.gradient_values(self.norm, x, post, lost)
+        lost = np.full(self.arrays["x"].shape, least)
+        if not np.all(factor == 1):  # the product is rounded, too
+            rounded, lost = 2 * rounded, lost * (1 + np.abs(factor))
+        first = {"x": self.arrays["x"], "weight": self.arrays.get("post_weight")}
+        of_x = oracle.gradient_values(self.norm, first, [dh * factor], [size * np.abs(factor)])
+        lost = oracle.gradient_values(self.norm, first, [lost])
         values = {
-            "x": (of_x["s"], (u + rounded) * sizes_of_x["s"] + lost["s"]),
             "residual": (dh, u * size + (rounded - u) * np.abs(dh) + least),
-            "post_weight": (of_x["weight"], (u + rounded) * sizes_of_x["weight"] + lost["weight"]),
-            "weight": (of_sum["weight"], u * sizes["weight"]),
+            "weight": (of_sum["weight"][0], u * of_sum["weight"][1]) if "weight" in of_sum else 0,
         }
+        for name, of in (("x", "x"), ("post_weight", "weight")):
+            if of in of_x:
+                values[name] = of_x[of][0], (u + rounded) * of_x[of][1] + lost[of][1]
         early = 2 * unit_roundoff(min(self.total, self.out, key=lambda d: d.size))
         if "factor" in self.arrays:
-            named = {"x": self.arrays["x"], "weight": self.arrays.get("post_weight")}
-            (n,) = oracle.forward(self.norm, named)
+            (n,) = oracle.forward(self.norm, first)
             off = rounded + early * self.norm.is_early
             values["factor"] = [
                 sum_to(a, self.arrays["factor"].shape)
@@ -173,7 +164,7 @@ class Case:
         for name, a in self.arrays.items():
             value, slack = values[name]
             if "weight" in name and self.norm.is_early:
-                slack = slack + early * (sizes_of_x if "post" in name else sizes)["weight"]
+                slack = slack + early * (of_x if "post" in name else of_sum)["weight"][1]
             yield Truth(value, slack, a.dtype, f"{describe(self.arrays)} gradient of {name}")
 
 

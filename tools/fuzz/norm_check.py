@@ -47,7 +47,7 @@ class Rows:
         factor = oracle.factor(arrays)
         g = exact(cotangents[0]) * factor
         length = s.shape[-1]
-        centered = s - oracle.mean(s) if norm.layer else s
+        centered = s - s.mean(-1, keepdims=True) if norm.layer else s
         squares = (centered * centered).sum(-1)
         n, rstd = oracle.statistics(norm, s)
         weight = arrays.get("weight")
@@ -57,16 +57,15 @@ class Rows:
         # With no eps beside them, squares that are subnormal lose bits, or all.
         self.subnormal = (norm.eps == 0) & (squares <= 1e-30) & (np.abs(s).max(-1) > 0)
         self.fit &= ~self.subnormal
-        values, sizes = oracle.gradient_values(
-            norm, s, exact(weight) if weight is not None else None, g
-        )
+        given = [exact(cotangents[0]), None][: 1 + norm.adds]
+        of_sum = oracle.gradient_values(norm, arrays, given)["residual" if norm.adds else "x"]
         gw = np.abs(g * w)
         self.gradient_fits = self.fit & fits(
-            gw.sum(-1), (gw * np.abs(n)).sum(-1), sizes["s"].max(-1), (rstd**3)[..., 0]
+            gw.sum(-1), (gw * np.abs(n)).sum(-1), of_sum[1].max(-1), (rstd**3)[..., 0]
         )
         if oracle.is_factored(norm, arrays):  # the sum's gradient is rounded to its dtype
             largest = oracle.FORMATS[norm.sum_dtype(arrays)][2]
-            total = np.abs(values["s"]).max(-1)
+            total = np.abs(of_sum[0]).max(-1)
             if len(cotangents) > 1:
                 total = total + np.abs(exact(cotangents[1])).max(-1)
             self.gradient_fits &= total <= largest / 4

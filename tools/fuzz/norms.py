@@ -49,12 +49,12 @@ class Steps:
         self.sums = sums  # dtypes: x's, and of x and of each that is added
         self.first_norm = None  # that to which an op rounds its first norm as it goes
 
-    def total(self, x, *others):
+    def total(self, x, *others, clamp=False):
         for other, dtype in zip(others, self.sums[1:], strict=True):
             if x.shape != other.shape:
                 raise ValueError("residual must have x's shape")
             x = (x + other).astype(dtype)
-        return x
+        return stock.total(x, clamp=clamp)
 
     def rms(self, x, weight=None, *, eps):
         dtype, self.first_norm = self.first_norm, None
@@ -63,6 +63,7 @@ class Steps:
         return mx.fast.rms_norm(x, weight, eps)
 
     layer, scaled, moved = map(staticmethod, (stock.layer, stock.scaled, stock.moved))
+    shifted = staticmethod(stock.shifted)
 
     @staticmethod
     def activated(activation, a):

@@ -334,10 +334,12 @@ def rotated(x, theta, off, *, traditional=False, trig=4 * U):
     a, b, tail = halves(x.value)
     value = whole(a * cos - b * sin, a * sin + b * cos, tail)
     late = x.late or x.dtype == mx.float32
-    each = 7 * U + (0.0 if late else 3 * ROUNDOFF[x.dtype])
+    each = 3 * U + (0.0 if late else 3 * ROUNDOFF[x.dtype])
     least = 0.0 if late else 4 * ROUNDOFF[x.dtype] * NORMAL[x.dtype]
-    both = (mx.abs(a) + mx.abs(b)) * (off + trig)
-    wrong = each * by_magnitudes(mx.abs(x.value)) + whole(both, both, 0 * tail) + least
+    both = (mx.abs(a) + mx.abs(b)) * (off + trig) + least
+    c, s = mx.abs(cos), mx.abs(sin)
+    first, second = (each * (mx.abs(a) * by + mx.abs(b) * of) + both for by, of in ((c, s), (s, c)))
+    wrong = whole(first, second, 0 * tail)
     terms = None if x.terms is None else by_magnitudes(x.terms)
     off = by_magnitudes(x.wrong) + wrong
     return step(value, off, x, steps=0, way=by_magnitudes(x.way), terms=terms)

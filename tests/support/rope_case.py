@@ -10,9 +10,10 @@ import mlx.core as mx
 import numpy as np
 
 import mlx_norms
+from mlx_norms._table import Op
 
+from . import oracle
 from .inputs import normal
-from .oracle import Truth, exact, round_to, smallest, unit_roundoff
 
 U = 2.0**-24
 
@@ -81,60 +82,34 @@ class Case:
             off[0] = 0.0
         return theta.astype(np.float64), off * np.abs(theta).astype(np.float64)
 
-    def pairs(self, dims):
-        """The first and the second elements."""
-        i = np.arange(dims // 2)
-        return (2 * i, 2 * i + 1) if self.get("traditional", False) else (i, i + dims // 2)
+    def op_of(self, shape, arrays, rotates=True, factor=1.0):
+        """As an op of the table, whose rotation has these angles."""
+        first, laid = self.get("rope_first", False), self.get("output_layout", "BHLD")
+        traditional = self.get("traditional", False)
+        with mx.stream(mx.cpu):
+            angles = self.angles(shape, self.dims(arrays[0]) // 2)
+            theta, off = (mx.array(a, mx.float64) for a in angles)
 
-    def rotated(self, n, slack, dtype, back=False):
-        """R n, or its transpose times n, and how far it may be off."""
-        dims = self.dims(n)
-        theta, off = self.angles(n.shape, dims // 2)
-        cos, sin = np.cos(theta), np.sin(theta) * (-1 if back else 1)
-        a, b = self.pairs(dims)
-        y, wrong = n.copy(), slack.copy()
-        ut = 0.0 if self.late else unit_roundoff(dtype)
-        for to, first, second in ((a, cos, -sin), (b, cos, sin)):
-            other = b if to is a else a
-            x, partner = n[..., to], n[..., other]
-            y[..., to] = x * first + partner * second
-            terms = np.abs(x * first) + np.abs(partner * second)
-            wrong[..., to] = slack[..., to] * np.abs(first) + slack[..., other] * np.abs(second)
-            wrong[..., to] += terms * (3 * U + 3 * ut)
-            wrong[..., to] += (np.abs(x) + np.abs(partner)) * (self.trig + off)
-            wrong[..., to] += 0.0 if self.late else 2 * smallest(dtype)
-        return y, wrong
+        def rotated(m, x):
+            return m.rotated(x, theta, off, traditional=traditional, trig=self.trig)
 
-    def normalized(self, x, slack, weight, factor, dtype):
-        ut = 0.0 if self.late else unit_roundoff(dtype)
-        tiny = 0.0 if self.late else smallest(dtype)
-        eps = self.get("eps", 1e-5)
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            rstd = 1 / np.sqrt((x * x).mean(-1, keepdims=True) + eps)
-            w = 1.0
-            if weight is not None:
-                w = exact(weight) + self.get("weight_offset", 0.0)
-            by = np.abs(w) * abs(factor)
-            y = x * rstd * w * factor
-            root = np.sqrt((slack * slack).mean(-1, keepdims=True)) * rstd
-            wrong = slack * rstd * by + np.abs(y) * (14 * U + 3 * ut + 2 * root)
-        return y, wrong + tiny * (by + abs(factor) + 1)
+        def chain(m, x, weight=None, *, eps, weight_offset=0.0):
+            w = m.shifted(weight, weight_offset) if weight_offset else weight
+            y = m.rms(rotated(m, x) if rotates and first else x, w, eps=eps)
+            y = y if factor == 1.0 else y * factor
+            y = rotated(m, y) if rotates and not first else y
+            return m.moved(lambda a: a.swapaxes(1, 2), y) if laid == "BHLD" else y
+
+        options = dict(eps=self.get("eps", 1e-5), rounding="late" if self.late else "early")
+        options |= dict(weight_offset=self.get("weight_offset", 0.0))
+        axes = dict.fromkeys(("x", "weight")[: len(arrays)], "")
+        return Op(f"{shape} {arrays[0].dtype} {self.options}", "", chain, axes, options)
 
     def truth(self, x, weight=None, *, rotates=True, factor=1.0):
         """Of one tensor."""
-        dtype = x.dtype
-        if not self.late:
-            factor = float(round_to(np.float32(factor), dtype))
-        y, slack = exact(x), np.zeros(x.shape)
-        first = self.get("rope_first", False)
-        if rotates and first:
-            y, slack = self.rotated(y, slack, dtype)
-        y, slack = self.normalized(y, slack, weight, factor, dtype)
-        if rotates and not first:
-            y, slack = self.rotated(y, slack, dtype)
-        if self.get("output_layout", "BHLD") == "BHLD":
-            y, slack = y.swapaxes(1, 2), slack.swapaxes(1, 2)
-        return Truth(y, slack, dtype, f"{x.shape} {dtype} {self.options}")
+        arrays = [x] if weight is None else [x, weight]
+        op = self.op_of(x.shape, arrays, rotates, factor)
+        return oracle.truths(op, dict(enumerate(arrays)), [x.dtype])[0]
 
     def call(self, x, weight=None):
         return norm_rope(x, weight, **self.options)
@@ -145,19 +120,9 @@ class Case:
 
     def gradients(self, x, weight, cotangent):
         """Those of x and weight, in float64."""
-        x, w, g = exact(x), exact(weight), exact(cotangent)
-        none = np.zeros(x.shape)
-        g = g.swapaxes(1, 2) if self.get("output_layout", "BHLD") == "BHLD" else g
-        first = self.get("rope_first", False)
-        of = self.rotated(x, none, mx.float32)[0] if first else x
-        g = g if first else self.rotated(g, none, mx.float32, back=True)[0]
-        w = w + self.get("weight_offset", 0.0)
-        rstd = 1 / np.sqrt((of * of).mean(-1, keepdims=True) + self.get("eps", 1e-5))
-        n = of * rstd
-        wg = g * w
-        dx = (wg - n * (wg * n).mean(-1, keepdims=True)) * rstd
-        dw = (g * n).sum(tuple(range(3))) if weight.ndim == 1 else (g * n).sum((0, 1))
-        return self.rotated(dx, none, mx.float32, back=True)[0] if first else dx, dw
+        op = self.op_of(x.shape, [x, weight])
+        with mx.stream(mx.cpu):
+            return [np.array(value) for value, _ in op.gradients([x, weight], [cotangent])]
 
 
 def tensors(shape, dtype, *, kv_heads=1, seed=0):

@@ -43,7 +43,7 @@ def norm(m, x, weight=None, bias=None, *, of, eps, scale=None, shift=None, **opt
 
 
 def of_weighted(m, x, weight=None, input_weight=None, **options):
-    return norm(m, m.scaled(x, input_weight), weight, of="rms", **options)
+    return norm(m, x * input_weight, weight, of="rms", **options)
 
 
 def gated(m, x, weight=None, gate=None, *, activation, norm_before_gate, num_groups, eps, **more):

@@ -32,6 +32,7 @@ struct BuiltPipeline {
   std::string name;       // and index_value of each constant
   uint32_t max_threads;   // per threadgroup
   uint32_t static_memory; // per threadgroup, in bytes
+  uint32_t group;         // threads of the first launch's threadgroups
 };
 
 // The usable kernels, by name; on Metal this builds those that are not built

@@ -159,10 +159,12 @@ struct DeviceLimits {
   int staged_bytes; // per launch
   int cores;
   int simds_per_core;
-  int few_threads;      // a launch of so many takes as long as one thread
-  int cluster;          // most threadgroups per cluster
-  bool matrix_units;    // for kernels/matmul/cuda/tiles.h
-  int product_rows = 0; // on Metal, of a product in one launch
+  int few_threads;   // a launch of so many takes as long as one thread
+  int cluster;       // most threadgroups per cluster
+  bool matrix_units; // for kernels/matmul/cuda/tiles.h
+  // On Metal, of a product in one launch (csrc/gpu/choices.h).
+  int product_rows = 0;
+  int product_simds = 0;
 
   // How many persistent loops of `simds` SIMD-groups run at once.
   int loops(int simds) const {

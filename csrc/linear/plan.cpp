@@ -71,6 +71,9 @@ const Shape& shape_for(int width, int rows) {
 // depends only on the weights, so rows are batch-invariant.
 int simds_for(int64_t outputs, int length, int width, mx::Stream stream) {
   constexpr int kMaxSimds = 8;
+  if (int chosen = device_limits(stream).product_simds) {
+    return std::min(chosen, kMaxSimds);
+  }
   // On CUDA, as the layers of an 8B Llama run fastest on an H200; on Metal a
   // guess.
   bool cuda = backend_of(stream) == Backend::Cuda;

@@ -89,16 +89,17 @@ void bind_device(nb::module_& m) {
   m.def(
       "built_pipelines",
       [] {
-        std::vector<std::tuple<std::string, uint32_t, uint32_t>> all;
+        using Numbers = uint32_t;
+        std::vector<std::tuple<std::string, Numbers, Numbers, Numbers>> all;
         for (const auto& p : built_pipelines()) {
-          all.emplace_back(p.name, p.max_threads, p.static_memory);
+          all.emplace_back(p.name, p.max_threads, p.static_memory, p.group);
         }
         return all;
       },
       R"pbdoc(
         The Metal pipelines launched so far: name of the kernel with its
-        function constants, maximum threads per threadgroup, and declared bytes
-        of threadgroup memory.
+        function constants, maximum threads per threadgroup, declared bytes of
+        threadgroup memory, and the threads of the first launch's threadgroups.
       )pbdoc");
 }
 

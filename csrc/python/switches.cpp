@@ -2,6 +2,10 @@
 
 #include "csrc/python/bindings.h"
 
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include "csrc/gpu/choices.h"
 #include "csrc/gpu/geometry.h"
 #include "csrc/gpu/recorded.h"
 #include "csrc/linear/plan.h"
@@ -56,6 +60,13 @@ void bind_switches(nb::module_& m) {
       "rows"_a,
       "Forces products of up to so many rows to be one launch, for benchmarks; "
       "0: as chosen.");
+  m.def(
+      "set_choice",
+      of_plans(set_choice),
+      "name"_a,
+      "value"_a = nb::none(),
+      "Forces one of the choices for a generation of Apple's GPUs, for "
+      "benchmarks (csrc/gpu/choices.h); None: as in the table.");
   m.def(
       "set_products_anywhere",
       &set_products_anywhere,

@@ -143,7 +143,7 @@ def pipelines() -> dict[str, list[dict]]:
     """The pipelines that Metal's compiler built so far, by kernel: one per set of constants."""
     kernels = sorted((name for name, *_ in _ext.built_kernels()), key=len, reverse=True)
     found: dict[str, list[dict]] = {}
-    for name, threads, memory in _ext.built_pipelines():
+    for name, threads, memory, *_ in _ext.built_pipelines():
         kernel = next(kernel for kernel in kernels if name.startswith(kernel))
         of = {"name": name, "max_threads": threads, "threadgroup_memory": memory}
         found.setdefault(kernel, []).append(of)

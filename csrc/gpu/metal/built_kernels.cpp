@@ -72,7 +72,10 @@ std::vector<BuiltPipeline> built_pipelines() {
   for (const auto& pipeline : pipelines()) {
     auto memory = pipeline.state->staticThreadgroupMemoryLength();
     found.push_back(
-        {pipeline.name, pipeline.max_threads, static_cast<uint32_t>(memory)});
+        {pipeline.name,
+         pipeline.max_threads,
+         static_cast<uint32_t>(memory),
+         pipeline.group});
   }
   std::ranges::sort(found, {}, &BuiltPipeline::name);
   return found;

@@ -1,18 +1,56 @@
 // Copyright © 2026 mlx_norms contributors
 
+#include <cstring>
+
 #include "csrc/common/kernel_error.h"
 #include "csrc/common/mlx_version.h"
 #include "csrc/common/outputs.h"
 #include "csrc/common/self_check.h"
+#include "csrc/gpu/choices.h"
+#include "csrc/gpu/geometry.h"
 #include "csrc/gpu/launch_plan.h"
 #include "csrc/gpu/metal/pipeline.h"
 #include "csrc/gpu/recorded.h"
+#include "kernels/interface.h"
 #include "mlx/allocator.h"
 #include "mlx/backend/metal/device.h"
 
 namespace mlx_norms {
 
 namespace {
+
+// The choices for this GPU.
+Choices choices() {
+  static const int generation =
+      mx::metal::device(mx::Device::gpu).get_architecture_gen();
+  return choices_of(generation);
+}
+
+// Whether each SIMD-group has rows of its own, whichever threadgroup it is in.
+bool has_rows_by_simd(const Launch& launch) {
+  const std::pair<const char*, int> kFamilies[] = {
+      {"norm", kernels::norm::simds_per_row.index},
+      {"norm_rope", kernels::norm_rope::simds_per_row.index}};
+  for (auto [family, index] : kFamilies) {
+    if (std::strcmp(launch.kernel.family, family) == 0) {
+      return std::ranges::any_of(launch.constants, [&](const auto& constant) {
+        return constant.index == index && constant.value == 1;
+      });
+    }
+  }
+  return false;
+}
+
+// Those of its threadgroups, which few rows may be spread over more of.
+uint32_t group_threads(const Launch& launch) {
+  uint32_t all = launch.group[0];
+  auto chosen = choices();
+  uint32_t threads = chosen.group_threads;
+  bool divides = threads > 0 && threads < all && all % threads == 0 &&
+      threads % Geometry::kSimdSize == 0;
+  bool few = divides && launch.groups[0] <= uint32_t(chosen.few_groups);
+  return few && has_rows_by_simd(launch) ? threads : all;
+}
 
 MTL::Size size(const std::array<uint32_t, 3>& n) {
   return MTL::Size(n[0], n[1], n[2]);
@@ -42,7 +80,10 @@ void dispatch(const Launch& launch, mx::metal::CommandEncoder& encoder) {
     int count = kNone.size() * (none ? 1 : launch.layouts.size());
     encoder.set_bytes(words, count, launch.layouts_index);
   }
-  encoder.dispatch_threadgroups(size(launch.groups), size(launch.group));
+  auto groups = launch.groups, group = launch.group;
+  group[0] = group_threads(launch);
+  groups[0] *= launch.group[0] / group[0];
+  encoder.dispatch_threadgroups(size(groups), size(group));
 }
 
 } // namespace
@@ -56,31 +97,20 @@ void gpu::allocate(
   }
 }
 
-namespace {
-
-// Until a Mac has measured: MLX's products read a weight once for up to 5 rows,
-// and from this generation on there are faster matrix units.
-int most_product_rows() {
-  constexpr int kFaster = 15;
-  int generation = mx::metal::device(mx::Device::gpu).get_architecture_gen();
-  return generation < kFaster ? 8 : 4;
-}
-
-} // namespace
-
 // Rows are fetched ahead to registers, and there are enough loops for a large
 // GPU. One specialization serves both few and many rows, so its self-check
 // covers both.
 DeviceLimits device_limits(mx::Stream) {
-  static const int product_rows = most_product_rows();
+  auto chosen = choices();
   return {
       .staged_bytes = 0,
       .cores = 256,
       .simds_per_core = 32,
-      .few_threads = 0,
+      .few_threads = chosen.few_threads,
       .cluster = 1,
       .matrix_units = false,
-      .product_rows = product_rows};
+      .product_rows = chosen.product_rows,
+      .product_simds = chosen.product_simds};
 }
 
 void encode(LaunchPlan plan) {

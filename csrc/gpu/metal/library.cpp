@@ -15,6 +15,7 @@
 #include <Foundation/Foundation.hpp>
 
 #include "csrc/common/kernel_error.h"
+#include "csrc/gpu/choices.h"
 #include "csrc/gpu/metal/compiler.h"
 #include "csrc/gpu/metal/kernel_text.h"
 
@@ -28,8 +29,11 @@ namespace fs = std::filesystem;
 // nobody has timed.
 bool native_bfloat() {
   static const bool asked = [] {
-    auto* value = std::getenv("MLX_NORMS_NATIVE_BFLOAT");
-    return value && std::string_view(value) == "1";
+    if (auto* value = std::getenv("MLX_NORMS_NATIVE_BFLOAT")) {
+      return std::string_view(value) == "1";
+    }
+    auto& device = mx::metal::device(mx::Device::gpu);
+    return choices_of(device.get_architecture_gen()).native_bfloat == 1;
   }();
   return asked;
 }

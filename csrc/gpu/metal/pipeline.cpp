@@ -33,7 +33,8 @@ Pipeline build(const Launch& launch) {
     auto* state = ask_compiler(
         [&] { return device.get_kernel(kernel, library, name, constants); });
     auto max = state->maxTotalThreadsPerThreadgroup();
-    return {std::move(name), state, static_cast<uint32_t>(max)};
+    auto group = launch.group[0] * launch.group[1] * launch.group[2];
+    return {std::move(name), state, static_cast<uint32_t>(max), group};
   } catch (const std::exception& e) {
     throw UnbuiltKernel(
         "[mlx_norms] Kernel " + kernel + " cannot be built: " + e.what(),

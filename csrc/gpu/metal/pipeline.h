@@ -15,6 +15,7 @@ struct Pipeline {
   std::string name; // of the kernel and its constants, as MLX stores it
   MTL::ComputePipelineState* state;
   uint32_t max_threads; // per threadgroup
+  uint32_t group;       // threads of those that it was built for
 };
 
 // Built at first use. Throws KernelError if it cannot be built.

@@ -8,15 +8,20 @@ and shifts, group norms, ropes; products in one launch, with more rows, too, tha
 otherwise. "many" is a call's time among many in an mx.eval, "one" in an mx.eval of its own, from
 building the graph to the result, by the host's clock; sides take turns in each round. "first" is
 the time of the first call of a new process, in which kernels are loaded or compiled, and "checked"
-with the check before their first use. With MLX_NORMS_NATIVE_BFLOAT=1 in the environment, calls of
-bfloat16 alone, by Metal's own conversions, and first calls with kernels from text. --device cpu
-tries the script with tiny shapes.
+with the check before their first use. "fell_back" is what MLX computed of ours after all, which is
+then MLX beside MLX; a row that raises is said and left out. With MLX_NORMS_NATIVE_BFLOAT=1 in the
+environment, calls of bfloat16 alone, by Metal's own conversions, and first calls with kernels from
+text. --device cpu tries the script with tiny shapes. tools/first_mac times the same rows in five
+rounds.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
+import functools
+import math
 import os
 import subprocess
 import sys
@@ -25,17 +30,22 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 import mlx.nn as nn
+from mlx.utils import tree_flatten
 
 import mlx_norms
-from harness import providers
+from harness import clocks, providers
+from harness.graph_nodes import nodes
 from harness.suite import Case, Suite
 from mlx_norms import _ext
+from mlx_norms.commands import _output
 from qk_norm_rope import Shape
 
 EPS = 1e-5
 BF16 = mx.bfloat16
 DTYPES = (BF16, mx.float16, mx.float32)
 PRODUCT_ROWS = (1, 4, 8, 16)
+FEW_ROUNDS = 5
+FEW_SECONDS = 0.003  # of a sample, at least
 QUANTIZED = dict(group_size=64, bits=4)
 FIRST = {
     "rms_norm": ("mlx_norms.rms_norm(x, w)", "mx.fast.rms_norm(x, w, 1e-5)"),
@@ -186,8 +196,12 @@ class FirstUse:
         self._environment = os.environ | {"MLX_NORMS_SELF_CHECK": str(int(checked))}
 
     def seconds(self, count: int) -> float:
-        options = dict(check=True, capture_output=True, text=True)
+        """NaN, with a line that says why, if the process fails."""
+        options = dict(capture_output=True, text=True)
         done = subprocess.run(self._command, env=self._environment, **options)
+        if done.returncode != 0:
+            print(f"A first call failed: {_output.short(done.stderr[-2000:])}", file=sys.stderr)
+            return math.nan
         return float(done.stdout)
 
 
@@ -201,7 +215,55 @@ def case(row: Row) -> Case:
         found["ours"].context = products_of_more_rows
         return found
 
-    return Case(dict(call=row.name), sides, least=dict(stock=1), hows=("many", "one"))
+    def extras(side: str) -> dict:
+        return dict(fell_back=fell_back(row) if side == "ours" else "")
+
+    labels, hows = dict(call=row.name), ("many", "one")
+    return Case(labels, sides, least=dict(stock=1), hows=hows, extras=extras)
+
+
+def fell_back(row: Row) -> str:
+    """What of ours MLX computes, by the names of its nodes; nothing if there are kernels for it."""
+    with products_of_more_rows():
+        mx.eval(row.ours(*row.arrays))  # so that what it reads is no longer in the graph
+        found = nodes(*(array for _, array in tree_flatten(row.ours(*row.arrays))))
+    return ", ".join(sorted(name for name in found if not name.startswith("mlx_norms::")))
+
+
+def few_rounds(row: Row, tiny: bool) -> dict:
+    """By how it is timed and by side: the least, the median and the greatest of seconds."""
+    found: dict[str, object] = dict(fell_back=fell_back(row))
+    for how in ("many", "one"):
+        of = dataclasses.replace(case(row), count=2 if tiny else None)
+        options = dict(rounds=FEW_ROUNDS, sample_seconds=FEW_SECONDS)
+        ((_, times),) = clocks.measure([of], how, **options)
+        found[how] = {side: bar(time.samples.values) for side, time in times.items()}
+    return found
+
+
+def first_call(name: str, device: str) -> dict:
+    """The seconds of a first call, once, by side and by whether it is checked before."""
+    return {
+        how: {
+            side: FirstUse(call, device, how == "checked").seconds(1)
+            for side, call in zip(("ours", "stock"), FIRST[name], strict=True)
+        }
+        for how in ("first", "checked")
+    }
+
+
+def bar(values: tuple[float, ...]) -> list[float]:
+    """The least, the median and the greatest of a few values: they are no interval."""
+    ordered = sorted(values)
+    return [ordered[0], ordered[len(ordered) // 2], ordered[-1]]
+
+
+def tries(tiny: bool) -> Iterator[tuple[str, Callable[[], dict]]]:
+    """All that is timed, by name, each with a function that times it in a few rounds."""
+    for row in rows(tiny):
+        yield row.name, functools.partial(few_rounds, row, tiny)
+    for name in [*FIRST][: 1 if tiny else None]:
+        yield f"first {name}", functools.partial(first_call, name, "cpu" if tiny else "gpu")
 
 
 @contextlib.contextmanager
@@ -214,10 +276,21 @@ def products_of_more_rows() -> Iterator[None]:
         _ext.set_product_rows(0)
 
 
+def runs(row: Row) -> bool:
+    """Whether both sides do; if not, why is said."""
+    try:
+        with products_of_more_rows():
+            mx.eval(row.ours(*row.arrays), row.stock(*row.arrays))
+    except Exception as error:  # whatever a GPU's driver raises
+        print(f"{row.name} is left out: {_output.line(error)}", file=sys.stderr)
+        return False
+    return True
+
+
 def cases(args: argparse.Namespace) -> Iterator[Case]:
     native = os.environ.get("MLX_NORMS_NATIVE_BFLOAT") == "1"
     for row in rows(args.tiny):
-        if not native or row.arrays[0].dtype == BF16:
+        if (not native or row.arrays[0].dtype == BF16) and runs(row):
             yield case(row)
     device = "cpu" if args.tiny else "gpu"
     for name in [*FIRST][: 1 if args.tiny else None]:
@@ -229,4 +302,5 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
             yield Case(dict(call=name), lambda sides=sides: sides, count=1, hows=(how,))
 
 
-SUITE = Suite(__doc__, ("call",), cases, ("many", "one", "first", "checked"))
+HOWS = ("many", "one", "first", "checked")
+SUITE = Suite(__doc__, ("call",), cases, HOWS, extras=("fell_back",))

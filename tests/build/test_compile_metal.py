@@ -81,15 +81,19 @@ def test_one_refused_library_is_named_and_the_rest_compiled(compile_metal, tmp_p
         assert f"{name}.metal:1: error: no" in done.stdout.splitlines()
 
 
-def test_versions_that_the_compiler_does_not_know_are_red(compile_metal, tmp_path):
+def test_versions_that_the_compiler_does_not_know_are_not_run(compile_metal, tmp_path):
     done = compile_metal()
-    assert done.returncode == 1
+    assert done.returncode == 0
     for version, macos in ("4.0", "26.0"), ("4.1", "27.0"):
         line = f"metal{version}  NOT RUN: this compiler does not know it: error: invalid value"
         assert line in done.stdout
         tried = f"-std=metal{version} -mmacosx-version-min={macos}"
         assert (tmp_path / "calls").read_text().count(tried) == 1
     assert {version for version, _, _ in LINE.findall(done.stdout)} == {"3.1", "3.2"}
+
+
+def test_a_version_that_was_asked_for_and_is_not_known_is_red(compile_metal):
+    assert compile_metal("3.2", "4.0").returncode == 1
 
 
 def test_a_version_that_no_macos_has_is_refused():

@@ -29,8 +29,29 @@ SCRIPT = re.compile(r"(?:^|\s)(\.ci/\S+|python tools \S+)((?: \w+)*)")
 STEPS = set(re.findall(r"^(\w+)\(\)", (ROOT / ".ci" / "mac").read_text(), re.M))
 
 
+def images(job):
+    """Those of GitHub's that a job runs on."""
+    if job["runs-on"] != "${{ matrix.image }}":
+        return {job["runs-on"]}
+    matrix = job["strategy"]["matrix"]
+    return {*matrix.get("image", [row["image"] for row in matrix.get("include", ())])}
+
+
 def test_there_are_jobs_on_both_systems():
-    assert {job["runs-on"].partition("-")[0] for job in JOBS.values()} == {"ubuntu", "macos"}
+    found = {image for job in JOBS.values() for image in images(job)}
+    assert {image.partition("-")[0] for image in found} == {"ubuntu", "macos", "xcode"}
+
+
+def test_each_system_has_a_quick_run_whose_file_is_kept():
+    quick = JOBS["ci, quick"]
+    assert images(quick) == {"macos-15", "macos-26", "xcode-27"}
+    kept = next(step for step in quick["steps"] if "upload-artifact" in step.get("uses", ""))
+    assert kept["with"]["path"] == "build/first_mac/" and kept["if"] == "${{ !cancelled() }}"
+
+
+def test_metal_4_1_is_compiled_on_macos_27():
+    rows = JOBS["ci, metal_compiler"]["strategy"]["matrix"]["include"]
+    assert "4.1" in {row["image"]: row["versions"] for row in rows}["xcode-27"].split()
 
 
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
@@ -69,7 +90,8 @@ def test_only_what_publishes_may_write():
 STANDINS = {
     "python": "echo python $* validated=${MTL_SHADER_VALIDATION:-0}"
     " ${MLX_NORMS_NATIVE_BFLOAT:+native}",
-    "pytest": 'echo "pytest $* validated=${METAL_DEVICE_WRAPPER_TYPE:-0}"; exit 1',
+    "pytest": 'echo "pytest $* validated=${METAL_DEVICE_WRAPPER_TYPE:-0}"'
+    ' "native=${MLX_NORMS_NATIVE_BFLOAT:-0}"; case "$*" in *norm) exit 1;; *docs) exit 5;; esac',
     "pip": 'echo "pip $* for macOS $MACOSX_DEPLOYMENT_TARGET"',
     "xcrun": "exit 1",
     "sysctl": "echo {virtual}",
@@ -83,6 +105,8 @@ def mac(tmp_path):
     def run(*steps, virtual):
         shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
         (tmp_path / "bin").mkdir()
+        for folder in ("docs", "norm", "rope"):
+            (tmp_path / "tests" / folder).mkdir(parents=True)
         for name, line in STANDINS.items():
             path = tmp_path / "bin" / name
             path.write_text(f"#!/bin/sh\n{line.replace('{virtual}', str(virtual))}\n")
@@ -99,19 +123,42 @@ def mac(tmp_path):
 
 
 def test_a_step_that_fails_keeps_no_other_from_running(mac):
-    done = mac(virtual=0)
+    done = mac("all", virtual=0)
     assert done.returncode == 1 and not done.stderr
     verdicts = re.findall(r"^(\w+) +\d+ s  (passed|FAILED|NOT RUN)$", done.stdout, re.M)
     assert verdicts == [
         ("compile_kernels", "NOT RUN"),
         ("wheel", "passed"),
-        ("suite", "FAILED"),
         ("selftest", "passed"),
         ("bench", "passed"),
+        ("suite", "FAILED"),
+        ("native_suite", "FAILED"),
+        ("validated_suite", "FAILED"),
     ]
     assert "for macOS 14.0" in done.stdout
-    assert "pytest --backend metal validated=1" in done.stdout
-    assert "python -m mlx_norms selftest validated=1" in done.stdout
+    assert "python -m mlx_norms selftest validated=0" in done.stdout
+    assert "-downloadComponent MetalToolchain" in done.stdout
+
+
+def test_folders_of_tests_are_processes_of_their_own(mac):
+    done = mac("suite", "validated_suite", virtual=0)
+    ran = re.findall(r"^pytest .*=build/mac/(\w+)\.xml (\S+) validated=(\d)", done.stdout, re.M)
+    assert ran == [
+        (f"{name}_tests_{folder}", f"tests/{folder}", validated)
+        for name, validated in (("suite", "0"), ("validated", "1"))
+        for folder in ("docs", "norm", "rope")
+    ]
+    # A folder without tests for a GPU has not failed.
+    assert done.stdout.count("Failed: tests/norm\n") == 2
+
+
+def test_no_compiler_is_no_failure(mac):
+    assert mac("compile_kernels", "selftest", virtual=0).returncode == 0
+
+
+def test_by_default_it_is_quick(mac):
+    done = mac(virtual=0)
+    assert done.returncode == 0 and "python tools first_mac validated=0" in done.stdout
 
 
 @pytest.mark.parametrize("virtual, gpu", [(1, "virtual_gpu"), (0, "gpu")])
@@ -122,8 +169,8 @@ def test_figures_of_a_virtual_gpu_say_so(mac, tmp_path, virtual, gpu):
     printed = (figures / f"norm_{gpu}.txt").read_text()
     label = "Measured on a virtual GPU: these are not figures of a Mac.\n"
     assert printed == label * virtual + (
-        f"python bench norm --csv build/bench/norm_{gpu}.csv validated=0\n"
         f"python bench mac --csv build/bench/mac_{gpu}.csv validated=0\n"
         f"python bench mac --csv build/bench/mac_native_{gpu}.csv validated=0 native\n"
+        f"python bench norm --csv build/bench/norm_{gpu}.csv validated=0\n"
     )
     assert printed in done.stdout

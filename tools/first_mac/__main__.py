@@ -18,6 +18,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -96,11 +97,17 @@ def run_step(
 
     with concurrent.futures.ThreadPoolExecutor(max(jobs, 1)) as pool:
         waiting = [pool.submit(run, i) for i in range(len(parts))]
-        for future in concurrent.futures.as_completed(waiting):
-            part = future.result()
-            found["parts"].append(part)
-            report.write()
-            print(f"   {part['part']:40} {part['seconds']:6.1f} s  {part['status']}", flush=True)
+        try:
+            for future in concurrent.futures.as_completed(waiting):
+                part = future.result()
+                found["parts"].append(part)
+                report.write()
+                seconds = f"{part['seconds']:6.1f} s"
+                print(f"   {part['part']:40} {seconds}  {part['status']}", flush=True)
+        except BaseException:  # Ctrl-C, which reaches no process in a group of its own
+            pool.shutdown(wait=False, cancel_futures=True)
+            running.end_all()
+            raise
     if parts:
         found["status"] = running.verdict([part["status"] for part in found["parts"]])
     found["seconds"] = round(time.monotonic() - begin, 1)
@@ -110,8 +117,8 @@ def run_step(
 
 def environment_of(simulated: bool) -> dict[str, str]:
     found = dict(os.environ)
-    # Warnings of interpreters that end are not what was asked.
-    found["PYTHONUNBUFFERED"] = "1"
+    # What is installed is tried, not the checkout's sources beside it.
+    found |= {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
     if simulated:
         from hostmetal.build import HostBuild
         from support.variant import environment
@@ -122,7 +129,7 @@ def environment_of(simulated: bool) -> dict[str, str]:
         # Of faults in the rehearsal: their sitecustomize.py comes before the device's.
         first = [Path(path) for path in filter(None, [os.environ.get("FIRST_MAC_FAULTS")])]
         found |= environment(*first, build.site, MLX_NORMS_UNDER_TEST=str(build.package))
-        found |= {items.TINY: "1", "PYTHONSAFEPATH": "1"}
+        found[items.TINY] = "1"
     return found
 
 
@@ -148,6 +155,7 @@ def main(arguments: list[str]) -> int:
             print(f"{step.name:12} {step.seconds:4} s  {step.about}")
         print(f"{'':12} {sum(step.seconds for step in steps.STEPS):4} s")
         return 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a canceled job, as Ctrl-C
     return run(args.out.resolve(), args.simulated, args.steps or names, args.stretch)
 
 

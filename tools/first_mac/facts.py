@@ -14,6 +14,7 @@ from . import items
 
 _SECONDS = 10  # of a command
 TOOLCHAIN = "xcodebuild -downloadComponent MetalToolchain"
+XCODE = f"Xcode 26 or newer, of the App Store, then: {TOOLCHAIN}"
 _SYSCTL = {
     "model": "hw.model",
     "cores": "hw.ncpu",
@@ -85,12 +86,14 @@ def compiler() -> str:
         items.NotRun: If there is none, with the command that installs it.
     """
     if not shutil.which("xcrun"):
-        raise items.NotRun("there is no Xcode: kernels are compiled when they are first called")
+        reason = "there is no Xcode: kernels are compiled when they are first called"
+        raise items.NotRun(reason, XCODE)
     options = dict(capture_output=True, text=True, timeout=_SECONDS, errors="replace")
     done = subprocess.run(["xcrun", "-sdk", "macosx", "metal", "--version"], **options)
     text = items.private((done.stdout + done.stderr).strip())
     if done.returncode != 0:
-        raise items.NotRun(f"Xcode has no compiler of Metal: {text}", TOOLCHAIN)
+        help = TOOLCHAIN if "Toolchain" in text else XCODE
+        raise items.NotRun(f"Xcode has no compiler of Metal: {text}", help)
     return text.splitlines()[0] if text else "it says no version"
 
 

@@ -6,7 +6,6 @@ MLX calls the same, in the newest version of the language that the system has.
 from __future__ import annotations
 
 import ctypes
-import sys
 
 from . import items
 
@@ -23,18 +22,24 @@ def number_of(version: str) -> int:
 class Metal:
     """The default device.
 
+    Attributes:
+        objc, framework: The libraries of the runtime and of Metal.
+
     Raises:
         items.NotRun: If there is none.
     """
 
+    objc = "/usr/lib/libobjc.A.dylib"
+    framework = "/System/Library/Frameworks/Metal.framework/Metal"
+
     def __init__(self) -> None:
-        if sys.platform != "darwin":
-            raise items.NotRun("there is no Metal here")
-        self._objc = ctypes.CDLL("/usr/lib/libobjc.A.dylib")
+        try:
+            self._objc, framework = ctypes.CDLL(self.objc), ctypes.CDLL(self.framework)
+        except OSError:
+            raise items.NotRun("there is no Metal here") from None
         self._objc.objc_getClass.restype = self._objc.sel_registerName.restype = ctypes.c_void_p
         self._objc.objc_getClass.argtypes = [ctypes.c_char_p]
         self._objc.sel_registerName.argtypes = [ctypes.c_char_p]
-        framework = ctypes.CDLL("/System/Library/Frameworks/Metal.framework/Metal")
         framework.MTLCreateSystemDefaultDevice.restype = ctypes.c_void_p
         self._device = framework.MTLCreateSystemDefaultDevice()
         if not self._device:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,22 @@ _STARTS = 6  # of a process whose items end it
 _TURN = 0.05
 # Said of a virtual machine's GPU whose compiler serves no process any more.
 WEDGED = "code=2"
+
+
+_alive: set[int] = set()  # groups of processes
+_ended = threading.Event()
+
+
+def end_all() -> None:
+    """Ends all processes, and starts none any more: the run was interrupted."""
+    _ended.set()
+    for group in [*_alive]:
+        _kill(group)
+
+
+def _kill(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -80,7 +97,7 @@ def run(part: Part, seconds: float, environment: Mapping[str, str], folder: Path
             done += items.ended(lines)
             planned = next((line["planned"] for line in lines if "planned" in line), planned)
             pending = _pending(lines)
-            if ended == 0 or not pending:
+            if ended == 0 or not pending or _ended.is_set():
                 break
             # It ended, or was ended, within an item: that is the item's verdict.
             over = ended is None
@@ -135,13 +152,14 @@ def _process(command, environment, seconds: float, log: Path) -> int | None:
         except OSError as error:
             output.write(f"{error}\n".encode())
             return 127
+        _alive.add(process.pid)
         try:
-            return process.wait(max(seconds, _TURN))
+            return process.wait(0 if _ended.is_set() else max(seconds, _TURN))
         except subprocess.TimeoutExpired:
             return None
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _alive.discard(process.pid)
+            _kill(process.pid)
             process.wait()
 
 

@@ -69,7 +69,8 @@ def _texts(machine: Machine) -> list[Part]:
     newest = texts.newest()
     others = [version for version in reversed(metal_api.VERSIONS) if version != newest]
     by_version = [
-        Part(f"Metal {v}", work("text", v), cannot=texts.cannot(v)) for v in (newest, *others)
+        Part(f"Metal {v}", work("text", v), cannot=texts.cannot(v), share=4 if v == newest else 2)
+        for v in (newest, *others)
     ]
     extension = work("extension")
     native = {NATIVE: "1"}

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,35 @@ def test_a_run_that_is_interrupted_leaves_what_it_found(tmp_path, monkeypatch):
     assert "interrupted" in (tmp_path / "out" / "first_mac.md").read_text()
 
 
+def test_an_interrupted_run_ends_its_processes(tmp_path):
+    """As Ctrl-C does, which reaches no process in a group of its own."""
+    code = """
+        import sys
+        from pathlib import Path
+        from first_mac import __main__ as first_mac, steps
+        from first_mac.running import Part
+        from support.variant import environment
+        hang = [sys.executable, "-c", "from first_mac import items; import os, pathlib, time;"
+                "pathlib.Path(%r).write_text(str(os.getpid()));"
+                "items.run([('x', lambda: time.sleep(600))])"]
+        steps.STEPS = (steps.Step("one", "", 600, lambda machine: [Part("p", hang)]),)
+        first_mac.environment_of = lambda simulated: environment()
+        first_mac.signal.signal(first_mac.signal.SIGTERM, first_mac.signal.default_int_handler)
+        first_mac.run(Path(%r), False, ["one"])
+    """
+    pid, out = tmp_path / "pid", tmp_path / "out"
+    run = [sys.executable, "-c", textwrap.dedent(code) % (str(pid), str(out))]
+    with subprocess.Popen(run, env=environment(), stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and not (pid.exists() and pid.read_text()):
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait() != 0
+    found = json.loads((out / "first_mac.json").read_text())
+    assert not found["finished"] and [step["step"] for step in found["steps"]] == ["one"]
+    state = Path(f"/proc/{pid.read_text()}/stat")
+    assert not state.exists() or state.read_text().split(")")[1].split()[0] == "Z"
+
+
 def test_nothing_that_fails_is_no_failure_of_the_run(tmp_path, monkeypatch):
     good = Part("good", line_of("items.run([('x', lambda: None)])"))
     status, _ = a_run(tmp_path, monkeypatch, step("one", good))
@@ -263,6 +293,49 @@ def test_elsewhere_there_is_no_metal(monkeypatch):
         metal_api.Metal()
 
 
+# Messages to Metal, with the types that arm64's calls have. Version 4.1 is refused.
+RUNTIME = r"""
+#include <stdio.h>
+#include <string.h>
+static char device, library, error, description, options, string;
+static long version;
+static const char* text;
+void* MTLCreateSystemDefaultDevice() { return &device; }
+void* objc_getClass(const char* name) { return strdup(name); }
+void* sel_registerName(const char* name) { return strdup(name); }
+void* objc_msgSend(void* to, const char* what, void* a, void* b, void** c) {
+  if (!strcmp(what, "supportsFamily:")) return (void*)(long)(to == &device && (long)a <= 1007);
+  if (!strcmp(what, "setLanguageVersion:")) { version = (long)a; return 0; }
+  if (!strcmp(what, "setFastMathEnabled:")) return 0;
+  if (!strcmp(what, "stringWithUTF8String:")) { text = a; return &string; }
+  if (!strcmp(what, "localizedDescription")) return to == &error ? &description : 0;
+  if (!strcmp(what, "UTF8String")) return to == &description ? "program_source:1: no" : 0;
+  if (!strcmp(what, "newLibraryWithSource:options:error:")) {
+    if (version == 0x40001 || strcmp(text, "kernel") || a != &string || b != &options) {
+      *c = &error;
+      return 0;
+    }
+    return &library;
+  }
+  return !strcmp(what, "release") ? 0 : &options;
+}
+"""
+
+
+@pytest.mark.applies(sys.platform != "darwin")
+def test_messages_to_metal(tmp_path, monkeypatch):
+    source, library = tmp_path / "runtime.c", tmp_path / "runtime.so"
+    source.write_text(RUNTIME)
+    subprocess.run(["cc", "-shared", "-fPIC", "-w", source, "-o", library], check=True)
+    monkeypatch.setattr(metal_api.Metal, "objc", str(library))
+    monkeypatch.setattr(metal_api.Metal, "framework", str(library))
+    metal = metal_api.Metal()
+    assert metal.families() == ["Apple5", "Apple6", "Apple7"]
+    assert metal.compile("kernel", "4.0") is None
+    with pytest.raises(RuntimeError, match="program_source:1: no"):
+        metal.compile("kernel", "4.1")
+
+
 def test_versions_of_a_system(monkeypatch):
     monkeypatch.setattr(facts.platform, "mac_ver", lambda: ("15.6", ("", "", ""), "arm64"))
     assert texts.newest() == "3.2"
@@ -272,13 +345,14 @@ def test_versions_of_a_system(monkeypatch):
 
 def test_no_toolchain_says_what_installs_it(tmp_path, monkeypatch):
     xcrun = tmp_path / "xcrun"
-    xcrun.write_text("#!/bin/sh\necho 'missing Metal Toolchain' >&2\nexit 1\n")
-    xcrun.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    (part,) = steps._metallibs(steps.Machine(tmp_path))
-    reason, help = part.cannot
-    assert "missing Metal Toolchain" in reason
-    assert help == "xcodebuild -downloadComponent MetalToolchain"
+    for said, wanted in (("missing Metal Toolchain", facts.TOOLCHAIN), ("no metal", facts.XCODE)):
+        xcrun.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
+        xcrun.chmod(0o755)
+        (part,) = steps._metallibs(steps.Machine(tmp_path))
+        reason, help = part.cannot
+        assert said in reason and help == wanted
+    assert facts.TOOLCHAIN == "xcodebuild -downloadComponent MetalToolchain"
 
 
 def test_metallibs_name_what_is_refused_and_what_is_not_known(tmp_path, monkeypatch):

@@ -66,7 +66,7 @@ def private(text: str) -> str:
 def run(items: Iterable[Item]) -> None:
     """Runs all items but the skipped ones. What one raises is its verdict, and ends nothing else.
 
-    A result may have its own "status"; "not_run" and "help" are the reason and a command.
+    A result may have its own "status" and "seconds".
     """
     listed = list(items)
     write(planned=[name for name, _ in listed])
@@ -84,7 +84,7 @@ def run(items: Iterable[Item]) -> None:
             found = {"status": NOT_RUN, "reason": reason, "help": help[0] if help else None}
         except Exception as error:  # whatever a library or a driver raises is reported
             found = {"status": FAILED, "reason": said(error)}
-        write(end=name, seconds=round(time.perf_counter() - started, 3), **found)
+        write(**({"end": name, "seconds": round(time.perf_counter() - started, 3)} | found))
 
 
 def ended(lines: Iterable[dict]) -> Iterator[dict]:

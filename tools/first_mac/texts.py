@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import functools
+import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from . import facts, items, metal_api
@@ -82,36 +86,50 @@ def newest() -> str:
 
 
 def by_xcode() -> list[items.Item]:
-    """By Xcode's compiler, each text in each version: what a build with metallibs needs."""
+    """By Xcode's compiler, each text in each version: what a build with metallibs needs.
+
+    Items wait for their turn of what is compiled on all cores, the newest version first.
+    """
     import join
     from macos import compile_metal
 
     folder = Path(tempfile.mkdtemp())
-    known: dict[str, tuple[bool, str]] = {}
+    pool = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
+    versions = sorted(compile_metal.MACOS, reverse=True)
+    names = [*join.texts()]
+    sources = {}
+    for version in versions:
+        for name, text in {"empty": "", **join.texts()}.items():
+            sources[name, version] = folder / version / f"{name}.metal"
+            sources[name, version].parent.mkdir(exist_ok=True)
+            sources[name, version].write_text(text)
+
+    def run(name: str, version: str) -> tuple[bool, str, float]:
+        begin = time.perf_counter()
+        good, log = compile_metal.compiles(sources[name, version], version)
+        log = items.private(log.replace(f"{folder / version}/", ""))[:1500]
+        return good, log, round(time.perf_counter() - begin, 3)
+
+    @functools.cache
+    def known(version: str) -> tuple[bool, str, dict]:
+        good, log, _ = run("empty", version)
+        return good, log, {name: pool.submit(run, name, version) for name in names if good}
 
     def compiled(name: str, version: str) -> dict:
-        if version not in known:
-            empty = folder / "empty.metal"
-            empty.touch()
-            known[version] = compile_metal.compiles(empty, version)
-        good, log = known[version]
+        for each in versions:  # so that no core waits for the version before
+            known(each)
+        good, log, running = known(version)
         if not good:
             reason = f"this compiler does not know Metal {version}: {log.partition(chr(10))[0]}"
             raise items.NotRun(reason, facts.TOOLCHAIN if "Toolchain" in log else NEWER)
-        source = folder / f"{name}.metal"
-        source.write_text(texts[name])
-        good, log = compile_metal.compiles(source, version)
-        log = items.private(log.replace(f"{folder}/", ""))[:1500]
-        if not good:
-            raise RuntimeError(log)
-        return {"said": log} if log else {}
+        good, log, seconds = running[name].result()
+        found = {"seconds": seconds} | ({"said": log} if log else {})
+        return found if good else found | {"status": items.FAILED, "reason": log}
 
-    texts = join.texts()
-    newest_first = sorted(compile_metal.MACOS, reverse=True)
     return [
         (f"{name}, {version}", lambda name=name, version=version: compiled(name, version))
-        for version in newest_first
-        for name in texts
+        for version in versions
+        for name in names
     ]
 
 

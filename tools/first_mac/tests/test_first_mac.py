@@ -286,6 +286,31 @@ def test_an_abort_in_a_test(tmp_path):
     assert "it is off by 3" in reasons[1] and "SIGABRT" in reasons[2]
 
 
+def test_rotations_are_the_same_angles():
+    """Of the three kernels that `choices` times, on the simulated GPU."""
+    import numpy as np
+
+    import metalsim
+    from first_mac import choices
+
+    header = (ROOT / "kernels" / "rope" / "angles.h").read_text().replace("#pragma once", "")
+    angles, found = np.arange(64, dtype=np.float32) / 4, []
+    for rotate in (choices._OURS, choices._FAST, choices._PRECISE):
+        text = f"""{header}
+        [[kernel]] void rotation(device const float* x [[buffer(0)]],
+            device float* y [[buffer(1)]],
+            uint3 thread_position_in_grid [[thread_position_in_grid]]) {{
+          {choices._ROTATION.format(rotate=rotate)}
+        }}"""
+        library = metalsim.Library.from_source(text, name="rotation")
+        found.append(np.zeros(64, np.float32))
+        library.launch("rotation", {"x": angles, "y": found[-1]}, grid=64, group=32, out=["y"])
+    turned = angles[:, None].astype(np.float64) + np.arange(16)
+    exact = (np.sin(turned) + 2 * np.cos(turned)).sum(axis=1)
+    for values, allowed in zip(found, (1e-4, 1e-2, 1e-4), strict=True):
+        assert np.abs(values - exact).max() < allowed
+
+
 @pytest.mark.applies(sys.platform != "darwin")
 def test_elsewhere_there_is_no_metal(monkeypatch):
     assert texts.cannot("3.1") == ("there is no Metal here",)

@@ -105,6 +105,7 @@ def listed() -> Iterator[items.Item]:
         "threads of a threadgroup, few rows: rms_norm of 32 heads",
         lambda: by_choice("group_threads", groups, norm, [heads]),
     )
+    yield "threads of a threadgroup, few rows: rms_norms of q and k", _not_switchable
     few = {"0 (today)": None, "4096": 4096, "16384": 16384}
     calls = {
         "rms_norm": lambda x: mlx_norms.rms_norm(x, weight, mac.EPS),
@@ -117,6 +118,10 @@ def listed() -> Iterator[items.Item]:
         )
     yield from _products(mac, _ext, tiny)
     yield "rotation: ours, fast:: and precise::, in a kernel of its own", rotations
+
+
+def _not_switchable() -> dict:
+    raise items.NotRun("not switchable: the launch says how many threadgroups each array has")
 
 
 def _products(mac, _ext, tiny: bool) -> Iterator[items.Item]:

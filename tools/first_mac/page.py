@@ -206,14 +206,13 @@ def _choices(found: dict) -> Iterator[str]:
     yield "The choices of `csrc/gpu/choices.h`, and what has no switch, with their other sides."
     yield _BARS + ' "many" is a call among many in an evaluation, "one" alone in it.'
     yield ""
-    yield "| choice | call | how | sides | today | least | MLX's for ours |"
+    yield "| choice | call | how | sides | today | the least, beside today's | MLX's for ours |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for (name, how), row in rows.items():
         sides = row["sides"]
         today = row.get("today") or next((side for side in sides if "today" in side), "")
         text = "; ".join(f"{side}: {_bar(times)}" for side, times in sides.items())
-        least = min(sides, key=lambda side: sides[side][1])
-        least = least if len(sides) > 1 else "one side alone"
+        least = _least(sides, today) if len(sides) > 1 else "one side alone"
         yield (
             f"| {row['choice']} | {_cell(name)} | {how} | {_cell(text)} | {_cell(today)} | "
             f"{_cell(least)} | {_cell(row.get('fell_back', ''))} |"
@@ -221,6 +220,15 @@ def _choices(found: dict) -> Iterator[str]:
     for item in others:
         reason = item.get("reason", "")
         yield f"| {_cell(item['item'])} | | | {_bold(item['status'])}: {_cell(reason)} | | | |"
+
+
+def _least(sides: dict[str, list[float]], today: str) -> str:
+    """The side of the least median, and whether its bar ends where today's has not begun."""
+    least = min(sides, key=lambda side: sides[side][1])
+    if least == today or today not in sides:
+        return least
+    apart = sides[least][2] < sides[today][0]
+    return f"{least}, {'apart' if apart else 'but the bars overlap'}"
 
 
 def _occupancy(found: dict) -> Iterator[str]:

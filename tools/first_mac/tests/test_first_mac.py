@@ -451,8 +451,21 @@ def test_sides_of_several_processes_are_one_row():
     )
     (row,) = [line for line in text.splitlines() if line.startswith("| few_threads")]
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[1:3] == ["a", "one"] and cells[4:6] == ["off (today)", "on"]
+    assert cells[1:3] == ["a", "one"]
+    assert cells[4:6] == ["off (today)", "on, but the bars overlap"]
     assert "off (today): 3 (1 to 9); on: 2 (1 to 9)" == cells[3]
+
+
+@pytest.mark.parametrize(
+    "other, said",
+    [
+        ([1.0, 2.0, 3.5], "b, apart"),
+        ([1.0, 2.0, 4.5], "b, but the bars overlap"),
+        ([7.0, 8.0, 9.0], "a"),
+    ],
+)
+def test_the_least_is_said_beside_todays(other, said):
+    assert page._least({"a": [4.0, 5.0, 6.0], "b": other}, "a") == said
 
 
 def test_limits_below_their_launch_are_named():

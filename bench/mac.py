@@ -206,11 +206,22 @@ class FirstUse:
 
     def seconds(self, count: int) -> float:
         """NaN, with a line that says why, if the process fails."""
+        try:
+            return self.once()
+        except RuntimeError as error:
+            print(error, file=sys.stderr)
+            return math.nan
+
+    def once(self) -> float:
+        """The seconds of the call.
+
+        Raises:
+            RuntimeError: If its process fails, with what that said.
+        """
         options = dict(capture_output=True, text=True)
         done = subprocess.run(self._command, env=self._environment, **options)
         if done.returncode != 0:
-            print(f"A first call failed: {_output.short(done.stderr[-2000:])}", file=sys.stderr)
-            return math.nan
+            raise RuntimeError(f"A first call failed: {' '.join(done.stderr.split())[-600:]}")
         return float(done.stdout)
 
 
@@ -254,7 +265,7 @@ def first_call(name: str, device: str) -> dict:
     """The seconds of a first call, once, by side and by whether it is checked before."""
     return {
         how: {
-            side: FirstUse(call, device, how == "checked").seconds(1)
+            side: FirstUse(call, device, how == "checked").once()
             for side, call in zip(("ours", "stock"), FIRST[name], strict=True)
         }
         for how in ("first", "checked")

@@ -69,10 +69,9 @@ FAULTS_OF = {
     "limit": Fault(
         "one pipeline's limit: 32 threads", "selftest", "32 at most", also=RUNTIME
     ),
-    "gpu": Fault("the GPU, in one kernel", "selftest", "GPU Timeout", also=("validation",)),
+    "wrong": Fault("a kernel writes nothing", "selftest", "is off by", also=("validation",)),
     "hang": Fault(
         "one library's process hangs", "selftest", "not done within", items.TIMED_OUT,
-        also=("validation",),
     ),
     "abort": Fault("an abort in a test", "tests", "SIGABRT"),
     "row": Fault("a row of the bench raises", "bench", "maximum buffer", also=("choices",)),

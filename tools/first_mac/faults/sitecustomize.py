@@ -27,13 +27,12 @@ def _plant(simulator) -> None:
     if "limit" in PLANTED:
         limit = simulator.thread_limit
         simulator.thread_limit = lambda pipeline: (
-            32 if pipeline.kernel.startswith("norm_8_1_") else limit(pipeline)
+            32 if pipeline.kernel.startswith("norm_4_1_") else limit(pipeline)
         )
-    if "gpu" in PLANTED and _is("checks rope"):
-        simulator.fails = lambda launch: (
-            "[METAL] Command buffer execution failed: GPU Timeout"
-            if launch.pipeline.kernel.startswith("norm_rope")
-            else None
+    if "wrong" in PLANTED and _is("checks rope"):
+        run_launch = simulator.run
+        simulator.run = lambda launch: (
+            None if launch.pipeline.kernel.startswith("norm_rope") else run_launch(launch)
         )
     if "abort" in PLANTED:
         run = simulator.run
@@ -63,7 +62,7 @@ def _hang_in_a_check() -> None:
 
     from mlx_norms.commands import selftest
 
-    selftest.check_products = lambda *_: time.sleep(3600)
+    selftest._check_sizes = lambda *_: time.sleep(3600)
 
 
 # The builds of the device ask Python for its folders alone.
@@ -73,7 +72,7 @@ if os.environ.get("MLX_NORMS_UNDER_TEST"):
     _plant(hostmetal.start())
     if "row" in PLANTED and _is("speed"):
         _raise_in_a_row()
-    if "hang" in PLANTED and _is("checks matmul"):
+    if "hang" in PLANTED and _is("checks rms_norms") and not _is("validated"):
         _hang_in_a_check()
     if "model" in PLANTED and _is("compare"):
         sys.modules["mlx_lm"] = None

@@ -181,6 +181,8 @@ def total(x, *others, clamp=False):
 def scaled(x, factor):
     """x by a factor: early, the product is rounded before it is added, if it is no wider."""
     a, dtype = x.given, x.dtype
+    if a is None:
+        return replace(times(x, factor), dtype=dtype)
     if not isinstance(factor, Exact):
         factor = given(mx.array(factor).astype(dtype))
     wide = a.dtype == mx.float64
@@ -229,7 +231,8 @@ def activated(name, z):
         return z
     value, terms, slope, slope_terms = activation(name, z.value)
     unit = 0.0 if z.late or z.dtype == mx.float32 else ROUNDOFF[z.dtype]
-    off = along(z.wrong, mx.abs(slope)) + 12 * U * terms
+    bends = 1.0 if name == "relu2" else 0.25
+    off = along(z.wrong, mx.abs(slope) + bends * z.wrong) + 12 * U * terms
     if unit:  # its steps round, too
         size = dict(sigmoid=1.0, relu2=z.value * z.value).get(name, mx.abs(z.value))
         before = mx.minimum(5 * terms, 2 * size - mx.abs(value))  # the last one
@@ -245,7 +248,8 @@ def activation(name, z):
     """The value and the slope, each with the magnitudes that its errors are relative to."""
     size = mx.abs(z)
     if name == "relu2":
-        return mx.maximum(z, 0) ** 2, z * z, 2 * mx.maximum(z, 0), 2 * size
+        part = mx.maximum(z, 0)
+        return part * part, z * z, 2 * part, 2 * size
     if name == "gelu":
         e = erf(z / math.sqrt(2))
         density = z * exp(-0.5 * z * z) / math.sqrt(2 * math.pi)

@@ -100,7 +100,9 @@ class Op:
         of_rows = of_rows if of_rows in exact.ROUNDOFF else mx.float32
         of = []
         for i, (name, a) in enumerate(named.items()):
-            more = dict(to=of_rows if name != "residual" else to) if name == last else {}
+            more = dict(to=to) if name in ("residual", "z", "k", "v") else {}
+            if name == last != "residual":
+                more = dict(to=of_rows)
             if name in ("weight", "bias"):
                 more = dict(dtype=of_rows)  # a kernel's own steps are no wider
             value, way = values[i] if values else None, ways[i] if ways else 0.0

@@ -14,6 +14,7 @@ from .op import op
 ROWS = dict(x="BND")
 SUMS = ROWS | dict(residual="BND")
 PARAMETERS = {"rms": dict(weight="D"), "layer": dict(weight="D", bias="D")}
+ACTIVATIONS = ("silu", "sigmoid", "gelu", "relu2")
 MODULATIONS = {
     "": {},
     " scale BND": dict(scale="BND", shift="BND"),
@@ -75,7 +76,7 @@ def norm_add_norm(
 ):
     of = partial(norm, m, of="rms", **options)
     n = of(x, post_weight)
-    n = n if factor is None else n * factor
+    n = n if factor is None else m.scaled(n, factor)
     r = residual if alpha is None else m.scaled(residual, alpha)
     h = m.total(r, n, clamp=options.get("clamp", False))
     return of(h, weight), h
@@ -98,6 +99,7 @@ for of, parameters in PARAMETERS.items():
     op(f"{add} factor 0.5", add, added, SUMS | parameters, options=dict(factor=0.5))
     op(f"{add} clamp", add, added, SUMS | parameters, options=dict(clamp=True))
     op(f"{add} residual2", add, added, SUMS | dict(residual2="BND") | parameters)
+    op(f"{add} bare residual2 factor", add, added, SUMS | dict(residual2="BND") | gates)
     op(f"{name} of a vector", name, alone, dict(x="D") | parameters)
     offset = dict(weight_offset=1.0)
     op(f"{name} weight_offset", name, alone, ROWS | parameters, options=offset)
@@ -106,27 +108,29 @@ for text, given in {"": PARAMETERS["rms"], " bare": {}}.items():
     axes = ROWS | given | dict(input_weight="D")
     op("rms_norm input_weight" + text, "rms_norm", of_weighted, axes)
 
-for activation, first, groups, gate in (
-    *itertools.product((None, "silu", "sigmoid", "gelu", "relu2"), (False, True), (1,), (True,)),
+GATES = (
+    *itertools.product((None, *ACTIVATIONS), (False, True), (1,), (True,)),
     *(("sigmoid", False, 2, True), ("gelu", True, 2, True), (None, False, 2, False)),
     *(("silu", False, 1, False), ("gelu", False, 1, False), ("relu2", True, 1, False)),
-):
-    parts = [f" groups {groups}"] if groups > 1 else []
+    ("sigmoid", False, 1, False),
+)
+for given, (activation, first, groups, gate) in itertools.product((dict(weight="D"), {}), GATES):
+    parts = [] if given else [" bare"]
+    parts += [f" groups {groups}"] if groups > 1 else []
     parts += [" gate"] * gate + [f" {activation}"] * bool(activation) + [" first"] * first
     op(
         "rms_norm" + "".join(parts),
         "rms_norm",
         gated,
-        dict(x="BND", weight="D") | (dict(gate="BND") if gate else {}),
+        dict(x="BND") | given | (dict(gate="BND") if gate else {}),
         options=dict(activation=activation, norm_before_gate=not first, num_groups=groups),
         multiple=dict(D=groups),
         kept="D" if groups > 1 else "",
     )
 for name, text, axes, options in (
-    ("rms_norm", "axis 1 silu", "BDN", dict(axis=1, activation="silu")),
+    *(("rms_norm", f"axis 1 {a}", "BDN", dict(axis=1, activation=a)) for a in ACTIVATIONS),
     ("layer_norm", "axis 1 gelu", "BDN", dict(axis=1, activation="gelu")),
-    ("layer_norm", "gelu", "BND", dict(activation="gelu")),
-    ("layer_norm", "silu", "BND", dict(activation="silu")),
+    *(("layer_norm", a, "BND", dict(activation=a)) for a in ACTIVATIONS),
 ):
     of = name.split("_")[0]
     op(f"{name} {text}", name, partial(norm, of=of), dict(x=axes) | PARAMETERS[of], options=options)
@@ -186,6 +190,8 @@ for name, given, more in (
 
 def of_heads(m, x, weight=None, bias=None, residual=None, *, of, eps, **after):
     s = x if residual is None else m.total(residual, x)
+    offset = after.get("weight_offset", 0.0)
+    weight = weight if not offset else m.shifted(weight, offset)
     y = getattr(m, of)(s, eps=eps)
     y = y if weight is None else y * weight
     y = y if bias is None else y + bias

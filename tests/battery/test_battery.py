@@ -8,7 +8,7 @@ import mlx.core as mx
 import pytest
 
 from mlx_norms._table import EPS, OPS
-from mlx_norms._table.exact import ROUNDOFF
+from mlx_norms._table.exact import ROUNDOFF, U
 from support import inputs, variant
 from support.bits import assert_same_bits
 from support.layouts import LAYOUTS, every_third, odd_offset
@@ -46,14 +46,57 @@ F32, BF16 = mx.float32, mx.bfloat16
 @OF_OP
 def test_dtypes(op):
     """Values and gradients, to either side of vectors and SIMD-groups."""
-    for length, dtype in itertools.product((7, 33, 64, 130), DTYPES):
+    for length, dtype in itertools.product((1, 7, 16, 33, 64, 130, 1000), DTYPES):
         check_both_ways(op, arrays_of(op, dtype, D=length, C=length), f"{length} {dtype}")
+
+
+# Functions that take rounding, and others that take dtype.
+ROUNDED = ("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm", "norm_add_norm")
+WIDENED = ("l2_norm", "instance_norm", "group_norm", "rms_norms", "l2_norms")
+
+
+def function_of(op):
+    return op.name.split()[0]
+
+
+# Numbers in place of arrays have the dtype of what they scale.
+OF_ROUNDED = [
+    op for op in OPS.values() if function_of(op) in ROUNDED and "by numbers" not in op.name
+]
+
+
+def roundings(op):
+    return ("early", "late") if op in OF_ROUNDED else (None,)
 
 
 @OF_OP
 def test_mixed_dtypes(op):
-    for x, others in itertools.permutations(DTYPES, 2):
-        check_both_ways(op, arrays_of(op, x, others=others), f"{x} {others}")
+    """In every mix of the first three arrays."""
+    names = op.inputs
+    for k, mix in enumerate(itertools.product(DTYPES, repeat=min(3, len(names)))):
+        others = {n: mix[i] if i < 3 else DTYPES[(i + k) % 3] for i, n in enumerate(names)}
+        for rounding in roundings(op):
+            given = dict(rounding=rounding) if rounding else {}
+            check_both_ways(op, arrays_of(op, mix[0], others=others), f"{others} {given}", **given)
+
+
+def options_of(op):
+    yield dict(eps=0.1)
+    if op in OF_ROUNDED or function_of(op) in WIDENED:
+        for rounding, to in itertools.product(roundings(op), DTYPES):
+            yield dict(dtype=to) | (dict(rounding=rounding) if rounding else {})
+    if op in OF_ROUNDED and "weight" in op.inputs:
+        yield from (dict(weight_offset=1.0), dict(weight_offset=0.5, rounding="early", eps=0.5))
+    if op.adds and "add_" in function_of(op) and "residual2" not in op.inputs:
+        yield dict(clamp=True)
+
+
+@each([op for op in OPS.values() if "patched" not in op.name and "matmul" not in op.name])
+def test_options(op):
+    """With other dtypes beside, in turn."""
+    for k, (options, i) in enumerate(itertools.product(options_of(op), range(3))):
+        dtype, others = DTYPES[i], None if "linear" in op.name else DTYPES[(k // 3 + i) % 3]
+        check_both_ways(op, arrays_of(op, dtype, others=others), f"{options} {dtype}", **options)
 
 
 @OF_OP
@@ -189,26 +232,80 @@ def of_float64(arrays):
     return [a.astype(mx.float64) for a in arrays]
 
 
+def derivatives(f, arrays, tangents):
+    """Of the second order in each order of modes, and of the third along a line, by name."""
+
+    def first(*arrays):
+        return mx.vjp(f, arrays, [mx.sin(o) for o in f(*arrays)])[1]
+
+    def gradient(total):
+        return mx.vjp(lambda *a: [total(*a)], arrays, [mx.array(1.0, arrays[0].dtype)])[1]
+
+    def slope(*arrays):
+        outputs, along = mx.jvp(f, list(arrays), tangents)
+        return sum((mx.sin(o) * d).sum() for o, d in zip(outputs, along, strict=True))
+
+    def line(t):
+        outputs = f(*(a + t * b for a, b in zip(arrays, tangents, strict=True)))
+        return sum(mx.sin(o).sum() for o in outputs)
+
+    yield "gradient of a gradient", gradient(lambda *a: sum((g * g).sum() for g in first(*a)))
+    yield "tangents of a gradient", mx.jvp(first, arrays, tangents)[1]
+    yield "gradient of tangents", gradient(slope)
+    yield "third", [mx.grad(mx.grad(mx.grad(line)))(mx.array(0.0, arrays[0].dtype))]
+
+
 @OF_OP
 def test_derivatives(op):
-    """Tangents, and the gradient of a gradient, are those of the chain in float64."""
-    arrays, tangents = (arrays_of(op, F32, seed=seed, N=2) for seed in (0, 7))
-    got = mx.jvp(op.ours(), arrays, tangents)[1]
+    """They are those of the chain in float64."""
+    arrays, tangents = (arrays_of(op, F32, seed=seed) for seed in (0, 7))
     with mx.stream(mx.cpu):
-        expected = mx.jvp(op.values(), of_float64(arrays), of_float64(tangents))[1]
-    assert_close(got, expected, 1e-5, f"jvp of {op}")
+        expected = dict(derivatives(op.values(), of_float64(arrays), of_float64(tangents)))
+    for name, got in derivatives(op.ours(), arrays, tangents):
+        near = 1e-3 if name == "third" else 1e-4
+        assert_close(got, expected[name], near, f"{name} of {op}")
 
-    def second(f, arrays):
-        def first(*arrays):
-            return mx.vjp(f, arrays, [mx.sin(o) for o in f(*arrays)])[1]
 
-        squares = lambda *arrays: [sum((g * g).sum() for g in first(*arrays))]  # noqa: E731
-        return mx.vjp(squares, arrays, [mx.array(1.0, arrays[0].dtype)])[1]
+@OF_OP
+def test_tangents(op):
+    """Of all arrays and of each alone, beside values that are those without; in 16 bits, too."""
+    for dtype, lengths in ((F32, (33, 1025)), (mx.float16, (65,)), (BF16, (65,))):
+        for length in lengths:
+            sizes = dict(N=2, D=length, C=length)
+            arrays, tangents = (arrays_of(op, dtype, seed=seed, **sizes) for seed in (0, 7))
+            plain = op.ours()(*arrays)
+            for alone in (*range(len(arrays)), None):
+                chosen = [i for i in range(len(arrays)) if alone in (i, None)]
 
-    got = second(op.ours(), arrays)
+                def f(*free, chosen=chosen, arrays=arrays):
+                    given = dict(zip(chosen, free, strict=True))
+                    return op.ours()(*(given.get(i, a) for i, a in enumerate(arrays)))
+
+                outputs, got = mx.jvp(f, *([of[i] for i in chosen] for of in (arrays, tangents)))
+                assert_same(op, outputs, plain, f"{dtype} in jvp")
+                with mx.stream(mx.cpu):
+                    along = [
+                        t if i in chosen else 0 * t for i, t in enumerate(of_float64(tangents))
+                    ]
+                    wanted = mx.jvp(op.values(), of_float64(arrays), along)[1]
+                unit, note = (
+                    U if dtype == F32 else ROUNDOFF[dtype] / 4,
+                    f"{op} {dtype} along {alone}",
+                )
+                if any(word in op.name for word in ("axis", "instance", "linear")):
+                    assert_close(got, wanted, max(1e-5, 32 * unit), note)
+                else:
+                    assert_rows_close(got, wanted, 32 * unit, note)
+
+
+def assert_rows_close(got, wanted, tolerance, note):
+    """Relative to the largest of each row."""
+    __tracebackhide__ = True
     with mx.stream(mx.cpu):
-        expected = second(op.values(), of_float64(arrays))
-    assert_close(got, expected, 1e-4, f"second derivative of {op}")
+        for i, (a, b) in enumerate(zip(got, wanted, strict=True)):
+            most = mx.maximum(mx.max(mx.abs(b), axis=-1, keepdims=True), 1e-3)
+            off = mx.max(mx.abs(a.astype(mx.float64) - b) / most).item()
+            assert off <= tolerance, f"{note}, result {i}: {off / tolerance:.3g} times the bound"
 
 
 @pytest.mark.usefixtures("no_fusion")
@@ -268,14 +365,6 @@ def test_second_derivatives_traced_with_one_row(op):
         arrays = arrays_of(op, F32, B=samples, N=rows, L=rows)
         got, expected = compiled(*arrays), second(*arrays)
         assert_close(got, expected, 1e-4, f"{op} {samples} {rows}", least=0.1)
-
-
-# Functions that take rounding, and others that take dtype.
-ROUNDED = ("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm", "norm_add_norm")
-# Numbers in place of arrays have the dtype of what they scale.
-OF_ROUNDED = [
-    op for op in OPS.values() if op.name.split()[0] in ROUNDED and "by numbers" not in op.name
-]
 
 
 def variants(op):

@@ -62,21 +62,6 @@ def test_forms(op, form):
 
 
 @OF_OP
-def test_dtypes_and_options(op):
-    for x, residual, factor in itertools.product(DTYPES, repeat=3):
-        others = dict(residual=residual, factor=factor)
-        for more in ((), ("shift",)):
-            arrays = arrays_of(op, 48, x, "sample", others=others, more=more)
-            for rounding in ("early", "late"):
-                check_with_gradients(Norm(op, rounding=rounding), arrays)
-        check_with_gradients(Norm(op, factor=0.7), arrays_of(op, 48, x, others=others))
-    for option in (dict(weight_offset=1.0), dict(clamp=True), *(dict(dtype=t) for t in DTYPES)):
-        for dtype in DTYPES:
-            arrays = arrays_of(op, 33, dtype, "frame", more=("scale", "shift"), plain=False)
-            check_with_gradients(Norm(op, **option), arrays)
-
-
-@OF_OP
 def test_many_rows(op):
     for form, length in (("sample", 64), ("all", 1000), ("token", 64)):
         leading = {"sample": (3, 1), "all": (), "token": (3, 100 if inputs.SLOW else 600)}[form]

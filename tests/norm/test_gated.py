@@ -37,27 +37,6 @@ def arrays_of(form, shape, dtype, *, others=None, weight=True):
 
 
 @OF_FORM
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_lengths(form, activation):
-    lengths = (1, 7, 64, 130) if inputs.SLOW else (1, 2, 7, 16, 33, 64, 130, 768, 1000, 1025)
-    for length, dtype in itertools.product(lengths, DTYPES):
-        for weight in (True, False):
-            arrays = arrays_of(form, (2, 5, length), dtype, weight=weight)
-            check_with_gradients(norm_of(form, activation), arrays)
-
-
-@OF_FORM
-def test_dtypes_and_options(form):
-    for x, weight, gate in itertools.product(DTYPES, repeat=3):
-        arrays = arrays_of(form, (3, 2, 48), x, others=dict(weight=weight, gate=gate))
-        check_with_gradients(norm_of(form, "silu"), arrays)
-    options = [dict(rounding="late"), dict(weight_offset=1.0), dict(weight_offset=0.5, eps=0.1)]
-    options += [dict(rounding="early", weight_offset=1.0), *(dict(dtype=t) for t in DTYPES)]
-    for option, dtype in itertools.product(options, DTYPES):
-        check_with_gradients(norm_of(form, "gelu", **option), arrays_of(form, (2, 3, 33), dtype))
-
-
-@OF_FORM
 def test_groups(form):
     for groups, dtype in itertools.product((2, 3, 8), DTYPES):
         for length, activation in ((24, "silu"), (240, "sigmoid"), (1536, "silu")):

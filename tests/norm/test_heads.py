@@ -48,13 +48,6 @@ def test_layer_norm(weight, bias):
         check_with_gradients(norm, heads((*shape, dim), dtype, weight, dtype, bias=bias))
     for x, w in itertools.permutations(DTYPES, 2):
         check_with_gradients(norm, heads((3, 4, 65), x, weight, w, bias=bias))
-    options = [dict(rounding="early"), dict(rounding="late"), dict(dtype=mx.float16)]
-    options += [dict(weight_offset=1.0)] if weight else []
-    for option in options:
-        check_with_gradients(
-            Norm("layer_norm", **option),
-            heads((17, 3, 33), mx.float32, weight, mx.bfloat16, bias=bias),
-        )
 
 
 @pytest.mark.parametrize("bias", ["shared", "each"])
@@ -82,16 +75,6 @@ def test_rows_that_threads_share(weight):
     """So many that sums are taken by blocks, which begin at any head."""
     rows = 3001 if unless_slow(True) else 31
     check_with_gradients(Norm("rms_norm"), heads((rows, 3, 65), mx.float32, weight, mx.float32))
-
-
-@pytest.mark.parametrize("weight", ["shared", "each"])
-def test_options(weight):
-    options = [dict(weight_offset=1.0), dict(rounding="late"), dict(eps=0.1)]
-    options += [dict(weight_offset=1.0, rounding="early")] + [dict(dtype=t) for t in DTYPES]
-    for option, dtype in itertools.product(options, DTYPES):
-        check_with_gradients(
-            Norm("rms_norm", **option), heads((2, 3, 4, 65), dtype, weight, mx.float32)
-        )
 
 
 def test_weight_for_each_head_is_rms_norm_head_by_head():

@@ -67,18 +67,6 @@ def test_either_and_of_two_forms(op):
         check_with_gradients(Norm(op), arrays, note=f"{scale}, {shift}")
 
 
-@OF_OP
-def test_dtypes_and_options(op):
-    for x, scale, shift in itertools.product(DTYPES, repeat=3):
-        arrays = arrays_of(Norm(op), "sample", 48, x, others=dict(scale=scale, shift=shift))
-        check_with_gradients(Norm(op), arrays)
-    options = [dict(rounding="late"), dict(weight_offset=1.0), dict(weight_offset=0.5, eps=0.1)]
-    options += [dict(rounding="early", weight_offset=1.0), *(dict(dtype=t) for t in DTYPES)]
-    for option, dtype in itertools.product(options, DTYPES):
-        arrays = arrays_of(Norm(op), "frame", 33, dtype, plain=False)
-        check_with_gradients(Norm(op, **option), arrays)
-
-
 @pytest.mark.parametrize("form", ["all", "sample", "frame", "token", "places"])
 def test_many_rows(form):
     """Whose sums threads share, or the groups of which they do."""

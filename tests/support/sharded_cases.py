@@ -248,7 +248,7 @@ TRANSFORMS = {
 def derivatives_and_transforms(member):
     """They match those of the op on whole rows, within 64 units of the largest value of each row.
 
-    That is twice the 32 that test_derivatives.py allows a single op.
+    That is twice the 32 that the battery allows a single op.
     """
     norm = Norm("rms_norm", weight_offset=1.0)
     x, w = (3, 3, 3, 17 * member.size), (17 * member.size,)

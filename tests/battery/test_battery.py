@@ -143,18 +143,27 @@ def test_layouts(op, layout):
 
 @OF_OP
 def test_broadcast(op):
-    """One row for all, one element for a row: with the bits of copies."""
+    """One row for all or for a sample, one element for a row, one for all: with the bits of copies.
+
+    Of all arrays of rows and cotangents, of the first alone, and of all others.
+    """
     f, rows = op.ours(), are_rows(op)
-    for part, dtype in itertools.product((slice(0, 1), (..., slice(0, 1))), DTYPES):
+    one = slice(0, 1)
+    first = [i == 0 for i in range(len(rows))]
+    for k, part in enumerate([(one,), (slice(None), one), (..., one), None]):
 
         def repeated(a, part=part):
+            part = part if part and a.ndim > 1 else (one,) * a.ndim
             return mx.broadcast_to(a[part], a.shape)
 
-        arrays = arrays_of(op, dtype)
-        views = [repeated(a) if row else a for a, row in zip(arrays, rows, strict=True)]
-        cots = list(map(repeated, cotangents_of(f(*arrays))))
-        copies = [[mx.contiguous(a) for a in of] for of in (views, cots)]
-        assert_same(op, both_ways(f, views, cots), both_ways(f, *copies), f"{part} {dtype}")
+        for dtype, chosen in itertools.product(inputs.in_turn(DTYPES, k), (rows, first)):
+            for some in (chosen, [not of for of in chosen]):
+                arrays = arrays_of(op, dtype)
+                views = [repeated(a) if of else a for a, of in zip(arrays, some, strict=True)]
+                cots = list(map(repeated, cotangents_of(f(*arrays))))
+                copies = [[mx.contiguous(a) for a in of] for of in (views, cots)]
+                note = f"{part} of {some}, {dtype}"
+                assert_same(op, both_ways(f, views, cots), both_ways(f, *copies), note)
 
 
 def subsets(count):
@@ -342,8 +351,8 @@ def test_shapeless_call_with_an_array_that_does_not_fit(op):
     arrays = arrays_of(op, F32)
     compiled = mx.compile(op.ours(), shapeless=True)
     shapes = [y.shape for y in compiled(*arrays)]
-    for i, name in enumerate(op.inputs[1:], 1):
-        wrong = [mx.concatenate([a, a], -1) if i == j else a for j, a in enumerate(arrays)]
+    for (i, name), axis in itertools.product(enumerate(op.inputs[1:], 1), (0, -1)):
+        wrong = [mx.concatenate([a, a], axis) if i == j else a for j, a in enumerate(arrays)]
         outputs = compiled(*wrong)
         assert outputs[0].shape == shapes[0], name
         with pytest.raises(ValueError, match=rf"\b{name}\b"):

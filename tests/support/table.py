@@ -5,6 +5,7 @@ import math
 import mlx.core as mx
 
 from mlx_norms._table.exact import LEAST, ROUNDOFF, U
+from mlx_norms._table.rows import ACTIVATIONS
 
 from .bits import assert_same_bits
 from .inputs import normal
@@ -127,7 +128,10 @@ def check_both_ways(op, arrays, note="", cotangents=None, **options):
 
 def units(op):
     """Of float32's roundoff in a gradient, relative to the magnitudes that it is a sum of."""
-    if not op.name.startswith(("rms_norm", "layer_norm", "add_", "l2")) or "linear" in op.name:
+    of_rows = op.name.startswith(("rms_norm", "layer_norm", "add_", "l2"))
+    if op.name.endswith("first"):  # a gate's errors are those of the root, too
+        return 48
+    if not of_rows or any(word in op.name for word in ("linear", "gate", *ACTIVATIONS)):
         return 24
     return (18 if "layer" in op.name else 14) + 4 * ("scale" in op.name or "shift" in op.name)
 
@@ -140,7 +144,7 @@ def steps(op, name, late):
         return 2
     if name == "factor" or op.name.startswith("norm_add_norm"):
         return 3
-    if "rope" in op.name or "running" in op.name or "numbers" in op.name:
+    if any(word in op.name for word in ("rope", "running", "numbers", "matmul")):
         return 2
     if "factor" in op.inputs and name == "x":
         return 1

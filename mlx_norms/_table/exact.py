@@ -240,7 +240,9 @@ def activated(name, z):
         if z.dtype == mx.float16 and name in ("silu", "sigmoid"):  # whose exponentials overflow
             far = mx.where(mx.abs(z.value) > 11, sigmoid(-mx.abs(z.value)), 0.0)
             off = off + (far if name == "sigmoid" else far * mx.abs(z.value))
-    of_slope = slope_terms if z.given is not None else slope_terms + mx.abs(z.value)
+    # The slope's error is that of z, which is larger than z's own size where terms cancel.
+    bent = mx.maximum(mx.abs(z.value), along(z.off, bends / (8 * U)))
+    of_slope = slope_terms if z.given is not None else slope_terms + bent
     return step(value, off, z, steps=0, way=along(z.way, of_slope), terms=terms)
 
 

@@ -1,6 +1,6 @@
 """The README's table of what a patch changes in outputs of 16 bits.
 
-python bench logits --csv bench/results/cpu_logits.csv
+python bench logits --layers 6 --seeds 3 --csv bench/results/cpu_logits.csv
 """
 
 from __future__ import annotations
@@ -28,8 +28,13 @@ def table(logits: Rows, model: Rows, exactness: Rows, blocks: Rows) -> str:
         f"weights, medians of {row['seeds']} models, "
         f"{int(row['prompt']) + int(row['tokens'])} positions. "
         "Largest change: over stock's largest logit. Other token: where the most likely one is not "
-        "stock's; random weights are a hard case. Blocks have no logits.\n"
+        "stock's; random weights are a hard case. Blocks have no logits. "
     )
+    unfused = [
+        f"{NAMES[row['family']]} {float(row['median']):.1%}"
+        for row in matching(logits, side="unfused", measure="largest")
+    ]
+    about += f"With `fuse=False` the largest change is: {', '.join(unfused)}.\n"
     lines = [*of_logits(logits), *on_gpu(model, exactness), *of_blocks(blocks)]
     return markdown(heading, lines) + "\n" + about
 

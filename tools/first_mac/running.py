@@ -115,7 +115,7 @@ def run(part: Part, seconds: float, environment: Mapping[str, str], folder: Path
     names = {item["item"] for item in done}
     missing = [name for name in planned if name not in names]
     statuses = [item["status"] for item in done]
-    if ended is None and planned and not missing:
+    if ended is None and planned and not missing and not pending:
         notes["reason"] = "all was said, but its process did not end by itself"
     elif ended is None:
         statuses.append(TIMED_OUT)

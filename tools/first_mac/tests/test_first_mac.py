@@ -98,6 +98,12 @@ def test_what_hangs_is_ended_with_all_that_it_started(process, tmp_path):
         assert not state.exists() or state.read_text().split(")")[1].split()[0] == "Z"
 
 
+def test_what_was_said_counts_if_the_process_does_not_end(process):
+    found = process("items.run([('a', good)])\ntime.sleep(600)", seconds=15)
+    if found["items"]:  # on a slow machine the item may not have been reached
+        assert found["status"] == PASSED and "did not end by itself" in found["reason"]
+
+
 @pytest.mark.parametrize("lines", ["raise SystemExit(3)", "import no_such_module", ""])
 def test_a_process_that_says_nothing_has_failed(process, lines):
     found = process(lines)

@@ -72,11 +72,20 @@ def timed(
 
 def by_choice(choice: str, values: Mapping[str, int | None], function: Callable, arrays: list):
     """An item's result: a call with each value of a choice."""
+    import mac
+
     contexts = {side: lambda value=value: chosen(choice, value) for side, value in values.items()}
-    return {"choice": choice} | timed(dict.fromkeys(values, function), arrays, contexts)
+    times = timed(dict.fromkeys(values, function), arrays, contexts)
+    back = _only_if_ours(mac, mac.Row(choice, arrays, function, function))
+    return {"choice": choice} | times | back
 
 
 def listed() -> Iterator[items.Item]:
+    for name, measure in _listed():
+        yield name, lambda measure=measure: speed.with_warnings(measure)
+
+
+def _listed() -> Iterator[items.Item]:
     speed._use_the_device()
     import mlx.core as mx
 
@@ -137,8 +146,7 @@ def _products(mac, _ext, tiny: bool) -> Iterator[items.Item]:
 
             def sides(row=row):
                 with mac.products_of_more_rows():
-                    found = by_choice("product_simds", simds, row.ours, row.arrays)
-                return found | _only_if_ours(mac, row)
+                    return by_choice("product_simds", simds, row.ours, row.arrays)
 
             yield f"SIMD-groups of a product: {row.name}", sides
 

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 # Those of ops, transforms and patching, and of them files that take seconds.
 FOLDERS = ("norm", "linear", "matmul", "group_norm", "ladders", "patching")
 TESTS = [f"tests/{name}" for name in FOLDERS]
-QUICK = ("compile", "derivatives", "layouts", "nn", "threads")
+QUICK = ("compile", "layouts", "nn", "threads", "vmap")
 QUICK_TESTS = [f"tests/norm/test_{name}.py" for name in QUICK] + ["tests/linear/test_linear.py"]
 QUICK_TESTS += [f"tests/patching/test_{name}.py" for name in ("export", "fusion", "patching")]
 METAL_TESTS = [f"tests/norm/test_{name}.py" for name in ("axis", "norm_add_norm")]

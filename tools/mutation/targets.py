@@ -46,8 +46,10 @@ FUSION += " " + _of("patching", "unused_outputs", "patching_threads", "taken", "
 AROUND = FUSION + " " + _of("patching", "around_norms", "written_norms", "written_left")
 WRITTEN = _of("patching", "written_norms", "written_left", "written_drawn")
 PRODUCTS = _of("patching", "products", "projections")
-GRAPH = _of("norm", "compile", "compiled_twice", "vmap", "shapeless", "derivatives", "donation")
-GRAPH += " " + _of("battery", "battery::test_vmap", "battery::test_compile")
+GRAPH = _of("norm", "compile", "compiled_twice", "vmap", "shapeless", "donation")
+GRAPH += " " + _of(
+    "battery", *(f"battery::test_{n}" for n in ("vmap", "compile", "tangents", "derivatives"))
+)
 
 _CPU = [
     Target("csrc/cpu/activations.h", GATED),

@@ -104,7 +104,7 @@ def test_aborts_again_and_again(process):
 def test_what_hangs_is_ended_with_all_that_it_started(process, tmp_path):
     pid = tmp_path / "pid"
     # The limit is what ends it: on a slow machine the item may not even have begun.
-    found = process("items.run([('a', hang), ('b', good)])", seconds=5, arguments=[str(pid)])
+    found = process("items.run([('a', hang), ('b', good)])", seconds=3, arguments=[str(pid)])
     assert found["status"] == TIMED_OUT
     assert "b" in found["not_reached"] or not found["items"]
     if pid.exists() and pid.read_text():
@@ -112,7 +112,7 @@ def test_what_hangs_is_ended_with_all_that_it_started(process, tmp_path):
 
 
 def test_what_was_said_counts_if_the_process_does_not_end(process):
-    found = process("items.run([('a', good)])\ntime.sleep(600)", seconds=15)
+    found = process("items.run([('a', good)])\ntime.sleep(600)", seconds=4)
     if found["items"]:  # on a slow machine the item may not have been reached
         assert found["status"] == PASSED and "did not end by itself" in found["reason"]
 

@@ -75,7 +75,8 @@ def test_group_norms_are_measured_and_shown(monkeypatch, tmp_path):
     assert group_norm.SUITE.main() == 0
     part = dataclasses.replace(group_norms.PARTS[0], results=(file.with_suffix(""),))
     text = part.made()
-    lines = [line for line in text.splitlines() if "1×3×64" in line]
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    lines = [line for line in rows if "1×3×64" in line]
     assert [line.split(" | ")[0] for line in lines] == [
         f"| {group_norms.NAMES[op]}" for op in images.OPS
     ]

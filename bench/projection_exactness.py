@@ -27,7 +27,7 @@ from mlx.utils import tree_map
 
 import mlx_norms
 from harness import conditions, llama
-from harness.results import CsvFile
+from harness.results import write_csv
 from mlx_norms._measure.models import logits as logits_of
 from mlx_norms._measure.tables import table
 from mlx_norms._measure.timing import Samples
@@ -131,8 +131,5 @@ def main() -> int:
             lines.append(dict(zip(COLUMNS, values, strict=True)))
     _output.console().print(shown)
     if args.csv:
-        with open(args.csv, "w", newline="") as file:
-            written = CsvFile(file, COLUMNS, conditions.facts())
-            for line in lines:
-                written.write(line)
+        write_csv(args.csv, COLUMNS, lines, conditions.facts())
     return 0

@@ -85,6 +85,16 @@ class CsvFile:
         self._file.flush()
 
 
+def write_csv(
+    path: str, columns: Iterable[str], lines: Iterable[Mapping], facts: Mapping[str, str]
+) -> None:
+    """Writes rows that are all known, as a :class:`CsvFile` does."""
+    with open(path, "w", newline="") as file:
+        written = CsvFile(file, columns, facts)
+        for line in lines:
+            written.write(line)
+
+
 def _text(value: object) -> object:
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.5g}"

@@ -111,7 +111,7 @@ def exact(a, beside: Exact) -> Exact:
 
 
 def result_type(a, b):
-    """Of two of the three dtypes."""
+    """The promotion of two of the three dtypes: only two equal ones stay 16 bits wide."""
     return a if a == b else mx.float32
 
 

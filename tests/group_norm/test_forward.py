@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import mlx_norms
+from mlx_norms._table.exact import result_type
 from support import inputs
 from support.bits import assert_same_bits
 from support.group_norm import GroupCase, parameters_of
 from support.inputs import normal
-from support.norm_case import DTYPES, result_type
+from support.norm_case import DTYPES
 from support.oracle import exact
 from support.releases import since
 

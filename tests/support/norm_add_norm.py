@@ -7,12 +7,13 @@ import numpy as np
 
 import mlx_norms
 from mlx_norms._table import Op
+from mlx_norms._table.exact import result_type
 from mlx_norms._table.rows import norm_add_norm
 
 from . import oracle
 from .bits import assert_same_bits
 from .inputs import normal
-from .norm_case import Norm, result_type
+from .norm_case import Norm
 from .oracle import Truth, exact, unit_roundoff
 
 NAMES = ("x", "residual", "post_weight", "weight")

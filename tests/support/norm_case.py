@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 import mlx_norms
+from mlx_norms._table.exact import result_type
 
 OPS = ("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm")
 DTYPES = (mx.float32, mx.float16, mx.bfloat16)
@@ -101,11 +102,6 @@ class Norm:
 def addends(arrays):
     """What is added up, in this order: x, and what are residuals by their names."""
     return {n: a for n, a in arrays.items() if n == "x" or n.startswith("residual")}
-
-
-def result_type(a, b):
-    """The promotion of two of the three dtypes: only two equal ones stay 16 bits wide."""
-    return a if a == b else mx.float32
 
 
 def short(dtype):

@@ -12,10 +12,10 @@ from mlx.utils import tree_flatten
 
 import mlx_norms
 from mlx_norms import _ext
+from mlx_norms._table.exact import ROUNDOFF, result_type
 from mlx_norms.patching.scope import current
 
 from .inputs import normal
-from .norm_case import result_type
 
 # What a patch replaces; methods stay replaced after a block.
 FUNCTIONS = [
@@ -63,7 +63,6 @@ ARGUMENTS = "left to MLX: shapes or options that no kernel takes"
 # each of which adds some, relative to the scale of its terms, not of its result: fewer than 100 are
 # seen. A norm of a wrong sum, or a lost gradient, is off by 2**20.
 ROUNDINGS = 512
-ROUNDOFF = {mx.float32: 2.0**-24, mx.float16: 2.0**-11, mx.bfloat16: 2.0**-8}
 
 
 @dataclass(frozen=True)

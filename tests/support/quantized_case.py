@@ -6,9 +6,10 @@ import mlx.core as mx
 import numpy as np
 
 import mlx_norms
+from mlx_norms._table.exact import result_type
 
 from .linear_case import Quantized, matrix, metal_rows
-from .norm_case import result_type, short
+from .norm_case import short
 from .oracle import Truth, exact, unit_roundoff
 
 MOST_ROWS = 16  # of one launch, by tiles

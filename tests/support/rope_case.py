@@ -11,12 +11,10 @@ import numpy as np
 
 import mlx_norms
 from mlx_norms._table import Op
+from mlx_norms._table.exact import U
 
 from . import oracle
 from .inputs import normal
-
-U = 2.0**-24
-
 
 LAID = dict(layout="BLHD", offset=0)
 

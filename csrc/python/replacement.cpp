@@ -124,9 +124,12 @@ PyType_Slot slots[] = {
     {Py_tp_methods, methods},
     {Py_tp_getset, properties},
     {}};
+// Not by PyMethod_New, which nanobind's list for Mac linkers lacks.
 PyObject* bound(PyObject* self, PyObject* of, PyObject*) {
-  return of && of != Py_None ? PyMethod_New(self, of)
-                             : nb::borrow(self).release().ptr();
+  static auto* types = PyImport_ImportModule("types");
+  return of && of != Py_None
+      ? PyObject_CallMethod(types, "MethodType", "OO", self, of)
+      : nb::borrow(self).release().ptr();
 }
 PyType_Spec spec = {
     "mlx_norms._ext.Replacement",

@@ -300,7 +300,8 @@ def reorder(root):
 
 
 def reverse(file, attribute):
-    lines = file.read_text().splitlines(keepends=True)
+    wrapped = re.compile(r"\n +(?=\[\[)")  # a parameter's attribute in a line of its own
+    lines = wrapped.sub(" ", file.read_text()).splitlines(keepends=True)
     at = [i for i, line in enumerate(lines) if attribute in line]
     for i, line in zip(at, [lines[i] for i in reversed(at)]):
         lines[i] = line
@@ -320,7 +321,7 @@ def test_another_order_takes_no_other_edit(tmp_path):
     copy.python("tools", "join", "metal", "texts")
     changed = (copy.root / "texts/norm.metal").read_text()
     first, last = numbers(join.texts()["norm"], "has_residual", "round_gated")
-    assert numbers(changed, "x", "has_residual", "round_gated") == [16, last, first]
+    assert numbers(changed, "x", "has_residual", "round_gated") == [18, last, first]
     norms = "norm-33 or norm-4097 or options"
     products = "test_plain_and_transposed and gemv"
     output = copy.on_metal(FORWARD, MATMUL, "-k", f"{norms} or {products}")

@@ -625,8 +625,9 @@ def test_a_kernel_that_reads_what_it_wrote(run):
             "write<N>(out, of, y);",
             '''write<N>(out, of, y);
             HeldRow<N, V> other;
-            float again[N];
+            float again[N], v[N];
             other.read_vector(in, k, of, again);
+            held.get_vector(in, k, of, v);
             for (int j = 0; j < N; ++j) {
               y[j] += again[j] - v[j];
             }

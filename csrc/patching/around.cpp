@@ -341,7 +341,7 @@ class Pass {
           plan_norm(*a, {});
         }
       }
-      if (joins_) {
+      if (joins_ && prospects_.beside) {
         plan_side_by_side(graph_, within_other_);
       }
     }

@@ -24,53 +24,79 @@ size_t hash_of(std::uintptr_t address) {
   return address * kGolden >> 32;
 }
 
-// The kinds of primitives, each of whose types is asked for its name only once.
-class Kinds {
+// The traits of primitives, each of whose types is asked for its name once.
+class TraitsByType {
  public:
-  Kind of(const mx::Primitive& primitive) {
-    auto* type = &typeid(primitive);
-    if (*type == typeid(Node)) {
-      type = &typeid(static_cast<const Node&>(primitive).op());
+  Traits of(const mx::Primitive& primitive) {
+    const auto& known = known_by(typeid(primitive), primitive);
+    if (!known.is_ours) {
+      return known.traits;
     }
-    auto& entry =
-        entries_[hash_of(reinterpret_cast<std::uintptr_t>(type)) % kEntries];
-    if (entry.type != type) {
-      entry = {type, kind_of(primitive, *type)};
+    const auto& op = static_cast<const Node&>(primitive).op();
+    auto traits = known_by(typeid(op), primitive).traits;
+    if (traits.kind == Kind::Norm &&
+        static_cast<const Norm&>(op).spec.grouped) {
+      traits.kind = Kind::GroupNorm;
     }
-    bool grouped = *type == typeid(Norm) &&
-        static_cast<const Norm&>(static_cast<const Node&>(primitive).op())
-            .spec.grouped;
-    return grouped ? Kind::GroupNorm : entry.kind;
+    return traits;
   }
 
  private:
-  static Kind kind_of(
-      const mx::Primitive& primitive,
-      const std::type_info& type) {
-    if (type == typeid(Norm)) {
-      return Kind::Norm;
+  struct Known {
+    const std::type_info* type = nullptr; // of a primitive, or of our op
+    bool is_ours = false;
+    Traits traits;
+  };
+
+  const Known& known_by(
+      const std::type_info& type,
+      const mx::Primitive& primitive) {
+    auto slot = hash_of(reinterpret_cast<std::uintptr_t>(&type)) % kMost;
+    while (known_[slot].type && known_[slot].type != &type) {
+      slot = (slot + 1) % kMost;
     }
-    std::string_view name = primitive.name();
-    if (is_mlx_norm(name)) {
-      return Kind::Norm;
+    auto& known = known_[slot];
+    if (!known.type) {
+      if (++n_known_ > kMost / 2) { // of many extensions
+        known_ = {};
+        n_known_ = 0;
+        return known_by(type, primitive);
+      }
+      known = {&type, type == typeid(Node), traits_of(primitive, type)};
     }
-    if (type == typeid(NormRope) || name == "RoPE") {
-      return Kind::Rope;
-    }
-    if (name == "QuantizedMatmul") {
-      return Kind::Product;
-    }
-    bool is_root = name == "Sqrt" || name == "Rsqrt" || name == "Power";
-    return is_root ? Kind::Root : Kind::Other;
+    return known;
   }
 
-  struct Entry {
-    const std::type_info* type = nullptr;
-    Kind kind = Kind::Other;
-  };
-  static constexpr size_t kEntries = 64;
-  std::array<Entry, kEntries> entries_;
+  static Traits traits_of(
+      const mx::Primitive& primitive,
+      const std::type_info& type) {
+    std::string_view name = primitive.name();
+    auto is_one_of = [name](std::initializer_list<std::string_view> names) {
+      return std::ranges::find(names, name) != names.end();
+    };
+    bool both = is_one_of({"Add", "Multiply", "AsType"}) ||
+        dynamic_cast<const mx::Compiled*>(&primitive);
+    return {
+        type == typeid(Norm) || is_mlx_norm(name)        ? Kind::Norm
+            : type == typeid(NormRope) || name == "RoPE" ? Kind::Rope
+            : name == "QuantizedMatmul"                  ? Kind::Product
+            : is_one_of({"Sqrt", "Rsqrt", "Power"})      ? Kind::Root
+                                                         : Kind::Other,
+        both,
+        both || is_one_of({"Sigmoid", "Divide", "Maximum"}),
+        is_reshape(name)};
+  }
+
+  static constexpr size_t kMost = 256;
+  std::array<Known, kMost> known_;
+  size_t n_known_ = 0;
 };
+
+// Of this thread; its address is looked up once a graph.
+[[gnu::noinline]] TraitsByType& traits_by_type() {
+  thread_local TraitsByType known;
+  return known;
+}
 
 // MLX does not tell who holds an array.
 long holders_of(const array& a);
@@ -100,9 +126,10 @@ void prefetch_inputs(const array& node) {
 
 Graph::Graph(const Arrays& roots, size_t nodes, const Arrays& boundary)
     : roots_(roots),
-      slots_(std::bit_ceil(4 * nodes), -1) {
+      memory_(std::move(latest_memory())) {
   nodes_.reserve(nodes);
   uses_.reserve(2 * nodes);
+  slots_.assign(std::bit_ceil(4 * nodes), -1);
   for (const auto& a : boundary) {
     visit(a).boundary = true;
   }
@@ -111,7 +138,7 @@ Graph::Graph(const Arrays& roots, size_t nodes, const Arrays& boundary)
       visit(root).root = true;
     }
   }
-  Kinds kinds;
+  auto& known = traits_by_type();
   // Goes through the nodes found so far: no recursion, however deep the graph.
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (i + 2 * kAhead < nodes_.size()) {
@@ -124,9 +151,10 @@ Graph::Graph(const Arrays& roots, size_t nodes, const Arrays& boundary)
       continue;
     }
     const auto& node = *nodes_[i].held;
-    auto kind = kinds.of(node.primitive());
-    if (kind != Kind::Other) {
-      by_kind_[static_cast<size_t>(kind)].push_back(&node);
+    auto traits = known.of(node.primitive());
+    nodes_[i].traits = traits;
+    if (traits.kind != Kind::Other) {
+      by_kind_[static_cast<size_t>(traits.kind)].push_back(&node);
     }
     for (const auto& in : node.inputs()) {
       if (is_pending(in)) {
@@ -137,6 +165,25 @@ Graph::Graph(const Arrays& roots, size_t nodes, const Arrays& boundary)
       }
     }
   }
+}
+
+Graph::Memory& Graph::latest_memory() {
+  thread_local Memory memory;
+  return memory;
+}
+
+Graph::~Graph() {
+  constexpr size_t kMost = 1 << 14; // nodes, beyond which none is kept
+  if (nodes_.capacity() > kMost) {
+    return;
+  }
+  nodes_.clear();
+  uses_.clear();
+  rewrites_.clear();
+  for (auto& found : by_kind_) {
+    found.clear();
+  }
+  latest_memory() = std::move(memory_);
 }
 
 // The slot with the array's index, or the free slot for it.
@@ -214,22 +261,20 @@ void Graph::for_unseen_siblings(const array& node, F visit) const {
 
 void Graph::note_holders() {
   // Who takes a node holds it, as do its siblings.
-  std::vector<int> known;
-  known.reserve(nodes_.size());
-  for (const auto& node : nodes_) {
-    known.push_back(node.uses + static_cast<int>(node.held->siblings().size()));
+  for (auto& node : nodes_) {
+    node.holders = node.uses + static_cast<int>(node.held->siblings().size());
   }
   for (const auto& node : nodes_) {
     for_unseen_siblings(*node.held, [&](const array& sibling) {
       for (const auto& in : sibling.inputs()) {
         if (auto* taken = find(in)) {
-          ++known[taken - nodes_.data()];
+          ++taken->holders;
         }
       }
     });
   }
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    nodes_[i].shared = holders_of(*nodes_[i].held) > known[i];
+  for (auto& node : nodes_) {
+    node.shared = holders_of(*node.held) > node.holders;
   }
 }
 
@@ -320,8 +365,13 @@ void Graph::mark_above(const array& a, size_t most) const {
 }
 
 Graph::Relation Graph::relation(const array& operand, const array& a) const {
+  bool traced = operand.is_tracer() || is_argument_of_transform(operand);
+  if (!is_pending(operand)) { // as a weight
+    return operand.id() == a.id()  ? Relation::Dependent
+        : traced && !a.is_tracer() ? Relation::Traced
+                                   : Relation::Independent;
+  }
   ++question_;
-  bool traced = false;
   std::vector<const array*> nodes; // the nearest first
   nodes.reserve(kNearly);
   nodes.push_back(&operand);
@@ -374,7 +424,7 @@ bool Graph::add(Rewrite rewrite) {
 }
 
 bool Graph::apply() {
-  std::vector<Arrays> replaced; // inputs, let go of when all is in its place
+  auto& replaced = memory_.replaced; // let go of when all is in its place
   for (auto& [old, node, inputs] : rewrites_) {
     for (auto& a : old) {
       a.primitive_ptr() = node;
@@ -383,6 +433,7 @@ bool Graph::apply() {
     }
     make_siblings(old);
   }
+  replaced.clear();
   return has_plans();
 }
 

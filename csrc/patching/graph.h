@@ -26,6 +26,16 @@ enum class Kind : uint8_t {
 };
 constexpr size_t kKinds = 6;
 
+// What is known of a primitive by its type.
+struct Traits {
+  Kind kind = Kind::Other;
+  // Whether a rule may have it as what is before a norm, or after it; or it
+  // moves axes, so that the one next to it may be that.
+  bool before = false;
+  bool after = false;
+  bool reshapes = false;
+};
+
 // A node that takes the place of others, and the arrays that its outputs
 // replace.
 struct Rewrite {
@@ -46,6 +56,7 @@ class Graph {
   // looked at, nor are its arrays' own operations.
   Graph(const Arrays& roots, size_t nodes, const Arrays& boundary = {});
   Graph(const Graph&) = delete;
+  ~Graph();
 
   const Arrays& roots() const {
     return roots_;
@@ -96,6 +107,12 @@ class Graph {
   // That, without the roots, and all copies, which may be the primals of a
   // derivative.
   Arrays held() const;
+
+  // Of a node that was looked at; else none.
+  Traits traits_of(const array& a) const {
+    auto* node = find(a);
+    return node ? node->traits : Traits{};
+  }
 
   // Whether it is a node that was looked at.
   bool is_inner(const array& a) const;
@@ -164,10 +181,12 @@ class Graph {
     const array* held;
     int last_use = -1; // in uses_
     int uses = 0;
+    int holders = 0; // of the graph
     bool root = false;
     bool boundary = false;
-    bool shared = false;  // held by more than the graph
-    bool taken = false;   // by what is planned
+    bool shared = false; // held by more than the graph
+    bool taken = false;  // by what is planned
+    Traits traits = {};
     int rewrite = -1;     // in rewrites_
     mutable int seen = 0; // in this question, as below
     mutable int above = 0;
@@ -190,15 +209,26 @@ class Graph {
   const Arrays& inputs_of(const array& a, const Node* node) const;
   void mark_above(const array& a, size_t most) const;
 
-  const Arrays& roots_;
-  std::vector<Node> nodes_; // those nearest to the roots first
-  std::vector<Use> uses_;
-  std::array<std::vector<const array*>, kKinds> by_kind_;
-  // A hash table of indices into nodes_, with open addressing. Its size is a
-  // power of two, and at most half is used.
-  std::vector<int> slots_;
+  // The memory of a thread's latest graph, as each step has one.
+  struct Memory {
+    std::vector<Node> nodes; // those nearest to the roots first
+    std::vector<Use> uses;
+    std::array<std::vector<const array*>, kKinds> by_kind;
+    // A hash table of indices into nodes, with open addressing. Its size is a
+    // power of two, and at most half is used.
+    std::vector<int> slots;
+    std::vector<Rewrite> rewrites;
+    std::vector<Arrays> replaced; // inputs
+  };
+  static Memory& latest_memory();
 
-  std::vector<Rewrite> rewrites_;
+  const Arrays& roots_;
+  Memory memory_;
+  std::vector<Node>& nodes_ = memory_.nodes;
+  std::vector<Use>& uses_ = memory_.uses;
+  std::array<std::vector<const array*>, kKinds>& by_kind_ = memory_.by_kind;
+  std::vector<int>& slots_ = memory_.slots;
+  std::vector<Rewrite>& rewrites_ = memory_.rewrites;
   mutable int question_ = 0; // of relation(), so far
 };
 

@@ -14,12 +14,14 @@ bool commutes(
     const array& node,
     Match& match) {
   const auto& in = node.inputs();
+  const Found found = match;
+  auto operands = match.operands.size();
   for (int i : {0, 1}) {
-    auto trial = match;
-    if (a(site, in[i], trial) && b(site, in[1 - i], trial)) {
-      match = std::move(trial);
+    if (a(site, in[i], match) && b(site, in[1 - i], match)) {
       return true;
     }
+    static_cast<Found&>(match) = found;
+    match.operands.pop_back(match.operands.size() - operands);
   }
   return false;
 }

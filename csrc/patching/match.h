@@ -25,11 +25,15 @@ struct Site {
   Ask ask;
 };
 
-struct Match {
-  mx::SmallVector<std::pair<Operand, array>, 4> operands;
+// What a pattern finds besides operands.
+struct Found {
   Activation activation = Activation::None;
   float number = 1.0f;
   bool widened = false; // an operand was cast to float32
+};
+
+struct Match : Found {
+  mx::SmallVector<std::pair<Operand, array>, 4> operands;
   // A norm before a sum, and its result.
   std::optional<NormCall> inner;
   OptionalArray inner_result;

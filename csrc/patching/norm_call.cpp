@@ -71,6 +71,7 @@ std::optional<NormCall> NormCall::of(const array& output) {
 
 Arrays NormCall::inputs() const {
   Arrays arrays;
+  arrays.reserve(spec.operands.count());
   for (auto operand : spec.operands) {
     arrays.push_back(*in[operand]);
   }

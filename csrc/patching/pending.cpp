@@ -19,8 +19,12 @@ namespace {
 // The node of mx.compile whose only output `a` is; or null. Its lib_name()
 // tells its structure, dtypes and constants.
 const mx::Compiled* as_compiled(const array& a) {
-  return is_pending(a) && a.siblings().empty()
-      ? dynamic_cast<const mx::Compiled*>(&a.primitive())
+  if (!is_pending(a) || !a.siblings().empty()) {
+    return nullptr;
+  }
+  auto& primitive = a.primitive();
+  return typeid(primitive) == typeid(mx::Compiled)
+      ? static_cast<const mx::Compiled*>(&primitive)
       : nullptr;
 }
 

@@ -20,15 +20,21 @@ __attribute__((no_sanitize("vptr"))) auto state_of(const array& a) {
   return static_cast<P&>(a.primitive()).state();
 }
 
+// Whether it has this type of ours: a name that stands once is compared by its
+// address, since comparing texts would take most of a pass.
+template <typename T, typename Base>
+bool is_exactly(const Base& object) {
+  return typeid(object).name() == typeid(T).name();
+}
+
 // The node of ours of which a pending array is an output; or null.
 inline const Node* node_of(const array& a) {
   if (!is_pending(a)) {
     return nullptr;
   }
   auto& primitive = a.primitive();
-  return typeid(primitive) == typeid(Node)
-      ? static_cast<const Node*>(&primitive)
-      : nullptr;
+  return is_exactly<Node>(primitive) ? static_cast<const Node*>(&primitive)
+                                     : nullptr;
 }
 
 // The op of the node of which a pending array is an output, if it is one of
@@ -36,9 +42,8 @@ inline const Node* node_of(const array& a) {
 template <typename T>
 const T* op_of(const array& a) {
   auto* node = node_of(a);
-  return node && typeid(node->op()) == typeid(T)
-      ? static_cast<const T*>(&node->op())
-      : nullptr;
+  return node && is_exactly<T>(node->op()) ? static_cast<const T*>(&node->op())
+                                           : nullptr;
 }
 
 // A pending array's operation, or "".

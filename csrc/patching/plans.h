@@ -23,6 +23,7 @@ struct Sides { // of a norm
 struct Prospects {
   bool any = false;
   bool holders = false;
+  bool beside = false;      // norms that may stand side by side
   std::vector<Sides> sides; // of the graph's norms
 };
 Prospects prospects_of(const Graph& graph);
@@ -41,6 +42,13 @@ Arrays plan_ropes(Graph& graph, const CallOf& call_of);
 // side_by_side.cpp: one launch of up to four norms that are known to need none
 // of each other, as of a model's queries and keys or latents, with the numbers
 // that multiply their results; not those left out, which are part of others.
+// The nodes from which, after all that is planned, `x` is computed by one
+// operation after another, none of them a norm, whose other inputs are given;
+// the nearest first. Of two norms from one source neither needs the other.
+constexpr size_t kMostSources = 6;
+using Sources = mx::SmallVector<std::uintptr_t, kMostSources>;
+Sources sources_of(const Graph& graph, const array& x);
+bool share_source(const Sources& a, const Sources& b);
 bool may_stand_side_by_side(const Graph& graph);
 void plan_side_by_side(
     Graph& graph,

@@ -13,10 +13,6 @@ bool is_one_of(const array& a, std::initializer_list<std::string_view> names) {
   return std::ranges::find(names, name_of(a)) != names.end();
 }
 
-bool is_compiled(const array& a) {
-  return is_pending(a) && dynamic_cast<mx::Compiled*>(&a.primitive());
-}
-
 bool is_norm_alone(const array& a) {
   auto* norm = op_of<Norm>(a);
   return norm && !norm->spec.has(kResidual);
@@ -32,20 +28,19 @@ Sides sides_of(const array& norm, const Graph& graph) {
   const auto& x = before_reshape(in[0]);
   bool before = ours->spec.has(kResidual)
       ? is_norm_alone(in[0]) || is_norm_alone(in[1])
-      : is_one_of(x, {"Add", "Multiply", "AsType"}) || is_compiled(x) ||
+      : graph.traits_of(x).before ||
           std::any_of(in.begin() + 1, in.end(), [](const array& parameter) {
             return is_one_of(parameter, {"Add", "Full", "Broadcast"});
           });
   bool after = false;
   auto look = [&](const array& taker) {
-    after |=
-        is_one_of(
-            taker,
-            {"AsType", "Multiply", "Add", "Sigmoid", "Divide", "Maximum"}) ||
-        is_compiled(taker);
+    after |= graph.traits_of(taker).after;
   };
   graph.for_takers(norm, [&](const array& taker) {
-    is_reshape(name_of(taker)) ? graph.for_takers(taker, look) : look(taker);
+    look(taker);
+    if (graph.traits_of(taker).reshapes) {
+      graph.for_takers(taker, look);
+    }
   });
   return {before, after};
 }
@@ -56,8 +51,8 @@ bool has_parts(const array& norm, const Graph& graph) {
   auto* ours = op_of<Norm>(norm);
   return (ours && ours->spec.has(kResidual)) || name_of(x) != "Add" ||
       std::ranges::any_of(x.inputs(), [&](const array& in) {
-           bool may_be = is_one_of(in, {"Add", "Multiply"}) ||
-               is_compiled(in) || op_of<Norm>(in) || is_mlx_norm(name_of(in));
+           auto traits = graph.traits_of(in);
+           bool may_be = traits.before || traits.kind == Kind::Norm;
            return may_be && graph.only_taker(in);
          });
 }
@@ -69,10 +64,11 @@ Prospects prospects_of(const Graph& graph) {
     return std::ranges::any_of(
         graph.all(kind), [&](const array* a) { return test(*a); });
   };
-  bool is_any = !graph.all(Kind::GroupNorm).empty() ||
-      any(Kind::Rope, is_rope_of_norm) || any(Kind::Root, may_be_root) ||
-      may_stand_side_by_side(graph);
-  Prospects found{is_any, is_any, {}};
+  // Such a plan may put norms side by side, as those that become known by it.
+  bool others = !graph.all(Kind::GroupNorm).empty() ||
+      any(Kind::Rope, is_rope_of_norm) || any(Kind::Root, may_be_root);
+  bool beside = others || may_stand_side_by_side(graph);
+  Prospects found{beside, beside, beside, {}};
   found.sides.reserve(graph.all(Kind::Norm).size());
   for (const auto* a : graph.all(Kind::Norm)) {
     auto sides = sides_of(*a, graph);

@@ -166,6 +166,13 @@ bool are_alike(const RopeOfNorm& q, const RopeOfNorm& k) {
 
 // Whether neither is computed from the other.
 bool are_apart(const RopeOfNorm& q, const RopeOfNorm& k, const Graph& graph) {
+  const auto &a = q.call.inputs, &b = k.call.inputs;
+  auto is_there = [](const array& in) { return !is_pending(in); };
+  if (std::all_of(a.begin() + 1, a.end(), is_there) &&
+      std::all_of(b.begin() + 1, b.end(), is_there) &&
+      share_source(sources_of(graph, a[0]), sources_of(graph, b[0]))) {
+    return true; // as in a layer of a model
+  }
   auto is_free = [&](const RopeOfNorm& a, const RopeOfNorm& of) {
     return std::ranges::all_of(a.call.inputs, [&](const array& in) {
       return graph.is_independent(in, of.output);
@@ -194,6 +201,7 @@ class RopePass {
         call_of_(call_of) {}
 
   Arrays run() {
+    found_.reserve(graph_.all(Kind::Rope).size());
     for (const auto* a : graph_.all(Kind::Rope) | std::views::reverse) {
       if (auto rope = read(*a)) {
         found_.push_back(std::move(*rope));
@@ -291,9 +299,12 @@ class RopePass {
 } // namespace
 
 bool is_rope_of_norm(const array& rope) {
+  auto is_norm = [](const array& a) {
+    return op_of<Norm>(a) || is_mlx_norm(name_of(a));
+  };
   auto* rotated = rotated_by(rope);
-  auto call_of = [](const array& a) { return NormCall::of(a); };
-  return rotated && as_norm_of_heads(*rotated, call_of).has_value();
+  return rotated && is_pending(*rotated) && !rotated->inputs().empty() &&
+      (is_norm(*rotated) || is_norm(rotated->inputs()[0]));
 }
 
 Arrays plan_ropes(Graph& graph, const CallOf& call_of) {

@@ -26,39 +26,6 @@ bool is_given(const array& a, int walk = 8) {
        is_given(a.inputs()[0], walk - 1));
 }
 
-using Ids = std::vector<std::uintptr_t>;
-
-// The nodes from which, after all that is planned, a norm's x is computed by
-// one operation after another, none of them a norm, whose other inputs are
-// given; the nearest first. Of two norms from one source neither needs the
-// other.
-Ids sources_of(const Graph& graph, const array& norm) {
-  constexpr size_t kFarAbove = 6; // nodes
-  Ids ids;
-  auto* a = &norm.inputs()[0];
-  while (ids.size() < kFarAbove) {
-    ids.push_back(node_id(*a));
-    const auto& inputs = graph.inputs_of(*a);
-    if (!is_pending(*a) || op_of<Norm>(*a) || inputs.empty()) {
-      break;
-    }
-    const array* only = nullptr;
-    for (const auto& in : inputs) {
-      bool another = !is_given(in);
-      if (another && only) {
-        return ids;
-      }
-      only = another ? &in : only;
-    }
-    a = only ? only : &inputs[0];
-  }
-  return ids;
-}
-
-bool share_source(const Ids& a, const Ids& b) {
-  return std::ranges::find_first_of(a, b) != a.end();
-}
-
 // Whether it is a small RMS or l2 norm alone, to which others may be joined on
 // a GPU.
 bool is_joinable(const array& a) {
@@ -135,7 +102,7 @@ Member member_of(const Graph& graph, const array& a) {
 // A norm in a graph.
 struct Candidate {
   const array* norm;
-  Ids sources;
+  Sources sources;
 };
 
 class Group {
@@ -221,7 +188,7 @@ std::vector<Group> groups_of(const Graph& graph, F is_left_out) {
     if (!is_joinable(*a) || !has_given_weight(*a) || is_left_out(*a)) {
       continue;
     }
-    Candidate norm{a, sources_of(graph, *a)};
+    Candidate norm{a, sources_of(graph, a->inputs()[0])};
     auto first = groups.end() - std::min(groups.size(), kWindow);
     auto group = std::find_if(
         first, groups.end(), [&](const Group& of) { return of.takes(norm); });
@@ -235,6 +202,32 @@ std::vector<Group> groups_of(const Graph& graph, F is_left_out) {
 }
 
 } // namespace
+
+Sources sources_of(const Graph& graph, const array& x) {
+  Sources ids;
+  auto* a = &x;
+  while (ids.size() < kMostSources) {
+    ids.push_back(node_id(*a));
+    const auto& inputs = graph.inputs_of(*a);
+    if (!is_pending(*a) || op_of<Norm>(*a) || inputs.empty()) {
+      break;
+    }
+    const array* only = nullptr;
+    for (const auto& in : inputs) {
+      bool another = !is_given(in);
+      if (another && only) {
+        return ids;
+      }
+      only = another ? &in : only;
+    }
+    a = only ? only : &inputs[0];
+  }
+  return ids;
+}
+
+bool share_source(const Sources& a, const Sources& b) {
+  return std::ranges::find_first_of(a, b) != a.end();
+}
 
 bool may_stand_side_by_side(const Graph& graph) {
   auto groups = groups_of(graph, [](const array&) { return false; });

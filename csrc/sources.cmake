@@ -12,6 +12,7 @@ set(MLX_NORMS_CORE_SOURCES
     csrc/gpu/batch_axes.cpp
     csrc/gpu/check_complete.cpp
     csrc/gpu/choices.cpp
+    csrc/gpu/first_uses.cpp
     csrc/gpu/geometry.cpp
     csrc/gpu/recorded.cpp
     csrc/gpu/rows.cpp

@@ -15,6 +15,7 @@ except ImportError as error:
 
 from mlx_norms import _built, ladders, nn, ops  # noqa: E402
 from mlx_norms._guard import UnsupportedMLX  # noqa: E402
+from mlx_norms._warm_up import WarmUp, warm_up  # noqa: E402
 from mlx_norms.ops import *  # noqa: E402, F403
 from mlx_norms.patching import (  # noqa: E402
     Report,
@@ -33,6 +34,7 @@ __all__ = [
     *ops.__all__,
     "Report",
     "UnsupportedMLX",
+    "WarmUp",
     "fuse",
     "is_patched",
     "ladders",
@@ -41,6 +43,7 @@ __all__ = [
     "patched",
     "report",
     "unpatch",
+    "warm_up",
 ]
 
 

@@ -14,6 +14,7 @@
 #include "csrc/cpu/isa.h"
 #include "csrc/cpu/threads.h"
 #include "csrc/gpu/built_kernels.h"
+#include "csrc/gpu/first_uses.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -100,6 +101,20 @@ void bind_device(nb::module_& m) {
         The Metal pipelines launched so far: name of the kernel with its
         function constants, maximum threads per threadgroup, declared bytes of
         threadgroup memory, and the threads of the first launch's threadgroups.
+      )pbdoc");
+  m.def(
+      "first_uses",
+      [](size_t seen) {
+        std::vector<std::tuple<std::string, double>> uses;
+        for (auto& use : first_uses(seen)) {
+          uses.emplace_back(std::move(use.kernel), use.seconds);
+        }
+        return uses;
+      },
+      "seen"_a = 0,
+      R"pbdoc(
+        The GPU kernels that this process compiled, or on CUDA loaded from disk,
+        in order, without the first ``seen``: name, and seconds that it took.
       )pbdoc");
 }
 

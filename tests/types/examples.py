@@ -68,4 +68,6 @@ assert_type(mlx_norms.report().calls, int)
 assert_type(mlx_norms.report().reasons, dict[str, int])
 assert_type(mlx_norms.report().written, dict[str, int])
 assert_type(mlx_norms.report().left, dict[str, str])
+assert_type(mlx_norms.warm_up(model, x), mlx_norms.WarmUp)
+assert_type(mlx_norms.warm_up(lambda: [x], progress=False).kernels, int)
 norm: Callable[..., mx.array] = mlx_norms.ladders.layer_norm

@@ -22,7 +22,10 @@ CONTENTS = {
         "docs/mac.md",
     ],
     "Reference": [
-        *(f"reference/{name}" for name in ("ops", "nn", "patching", "ladders", "errors")),
+        *(
+            f"reference/{name}"
+            for name in ("ops", "nn", "patching", "warm_up", "ladders", "errors")
+        ),
         "docs/ops.md",
         "docs/command_line.md",
         "docs/compatibility.md",
@@ -53,6 +56,7 @@ FAMILIES = {
     "Norms and products": ["rms_norm_linear", "layer_norm_linear", "quantized_matmul", "matmul"],
 }
 PATCHING = ["patch", "patched", "unpatch", "is_patched", "fuse", "report", "Report"]
+WARM_UP = ["warm_up", "WarmUp"]
 ERRORS = ["UnsupportedMLX"]
 
 PICTURE = re.compile(
@@ -144,6 +148,7 @@ def errors() -> str:
 MEMBERS = "\n   :members:\n"
 OTHERS = {
     "patching": lambda: named("Patching", PATCHING),
+    "warm_up": lambda: named("Warming up", WARM_UP),
     "nn": nn,
     "ladders": ladders,
     "errors": errors,

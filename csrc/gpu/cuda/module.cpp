@@ -9,6 +9,7 @@
 #include "csrc/gpu/check_complete.h"
 #include "csrc/gpu/cuda/cubin.h"
 #include "csrc/gpu/cuda/driver.h"
+#include "csrc/gpu/first_uses.h"
 #include "csrc/gpu/specialization.h"
 
 namespace mlx_norms::cuda {
@@ -74,7 +75,10 @@ const Kernel& kernel_for(const Launch& launch, int device) {
     entry = &(*entries)[key];
   }
   // Outside the lock, so that threads compile in parallel.
-  std::call_once(entry->loaded, [&] { entry->kernel = load(launch, device); });
+  std::call_once(entry->loaded, [&] {
+    entry->kernel =
+        first_use(launch.kernel.text(), [&] { return load(launch, device); });
+  });
   return entry->kernel;
 }
 

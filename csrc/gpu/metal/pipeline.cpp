@@ -8,6 +8,7 @@
 #include "csrc/common/kernel_error.h"
 #include "csrc/common/self_check.h"
 #include "csrc/gpu/check_complete.h"
+#include "csrc/gpu/first_uses.h"
 #include "csrc/gpu/metal/compiler.h"
 #include "csrc/gpu/metal/library.h"
 #include "csrc/gpu/specialization.h"
@@ -83,11 +84,12 @@ const Pipeline& pipeline_for(const Launch& launch) {
       throw it->second.error;
     }
   }
-  // Outside the lock, so that threads whose pipelines are built go on. Builds
-  // wait for each other, and MLX's look-ups of kernels for them: MLX holds its
-  // locks of libraries and kernels while Metal compiles.
+  // Outside the lock, so that our pipelines that are built are found. No two
+  // builds are made at once, and all of MLX's launches wait for one: MLX holds
+  // its locks of libraries and kernels while Metal compiles.
   try {
-    auto pipeline = build(launch);
+    auto pipeline =
+        first_use(launch.kernel.text(), [&] { return build(launch); });
     std::lock_guard lock(mutex);
     refused().erase(key);
     return built().emplace(key, std::move(pipeline)).first->second;

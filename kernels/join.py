@@ -1,4 +1,4 @@
-"""Joins the kernels and their headers into texts without includes but Metal's own.
+"""Joins the kernels and their headers into texts without comments and includes but Metal's own.
 
 python kernels/join.py metal FOLDER     FOLDER/NAME.metal, the text of each library
 python kernels/join.py cpp OUT          all of them as C++, for csrc/gpu/metal/kernel_text.h
@@ -19,6 +19,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from msl.comments import without_comments
 from msl.loops import unrolled
 from msl.preprocess import preprocess
 from msl.tokens import Tokens
@@ -55,15 +56,18 @@ def libraries(cuda: bool = False, root: Path = ROOT) -> dict[str, list[Path]]:
 
 
 def join(path: Path, seen: set[Path], root: Path) -> list[str]:
-    """The lines of a file with those of the headers it includes, each header once."""
+    """The lines of a file with those of the headers it includes, each header once.
+
+    Comments and empty lines are left out.
+    """
     if path in seen:
         return []
     seen.add(path)
     lines = []
-    for line in path.read_text().splitlines():
+    for line in without_comments(path.read_text()).splitlines():
         if include := INCLUDE.match(line):
             lines += join(root / include[1], seen, root)
-        elif line != "#pragma once":
+        elif line.strip() and line != "#pragma once":
             lines.append(line)
     return lines
 

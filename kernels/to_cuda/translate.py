@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import join
+from msl.comments import without_comments
 from msl.declarations import Declarations, FunctionConstant, declarations, read_attributes
 from msl.literals import cpp_literal
 from msl.loops import unroll_loops
@@ -86,7 +87,8 @@ def translate(path: Path, root: Path, compiler: str) -> Translation:
     rewrite_vectors(tokens)
     _rewrite_shared_variables(tokens)
     erase_address_spaces(tokens)
-    text = f'#line 1 "kernels/to_cuda/{PRELUDE.name}"\n{PRELUDE.read_text()}{tokens.text()}'
+    prelude = without_comments(PRELUDE.read_text())
+    text = f'#line 1 "kernels/to_cuda/{PRELUDE.name}"\n{prelude}{tokens.text()}'
     kernels = [
         KernelText(host, expression, parameters[kernel.name])
         for host, (kernel, expression) in sorted(entries.items())

@@ -3,10 +3,10 @@
 python kernels/interface.py COMPILER HEADER SOURCE
 
 HEADER gets the kernels' enumerations, and a structure per kernel, whose members are its function
-constants and buffers by name: launch plans set them (csrc/gpu/interface.h). An array x that has a
-constant x_flags, or group_x_flags, stands for both and for a constant that it depends on. SOURCE
-gets what a launch must set. COMPILER is a C++ compiler, which preprocesses the kernels for Metal
-and for CUDA; the structures have what either of them has.
+constants, arrays and words by name: launch plans set them (csrc/gpu/interface.h). An array x that
+has a constant x_flags, or group_x_flags, stands for both and for a constant that it depends on.
+SOURCE gets what a launch must set. COMPILER is a C++ compiler, which preprocesses the kernels for
+Metal and for CUDA; the structures have what either of them has.
 """
 
 import sys
@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import by_value
 import join
 from msl.declarations import Declarations, Kernel, Parameter, declarations
 from msl.reach import reached
@@ -22,7 +23,6 @@ from msl.tokens import SourceError, Tokens
 ROOT = Path(__file__).parent.parent
 SCALARS = {"int": "int32_t", "uint": "uint32_t", "float": "float"}
 CONSTANTS = {"bool": "bool", "int": "int32_t"}
-LAYOUTS = "layouts"  # the buffer with those of a launch's rows
 ALWAYS, COMPUTED = -1, -2  # what an argument depends on, if on no constant
 KINDS = {
     **{"Constant<bool>": "Flag", "Constant<int32_t>": "Number", "Input": "Read"},
@@ -33,14 +33,14 @@ KINDS = {
 
 @dataclass
 class Interface:
-    """A kernel's function constants and buffers.
+    """A kernel's function constants and arguments.
 
     Attributes:
-        members: C++ type and index by name.
+        members: C++ type and index by name, of a word its place.
         names: the kernel's instantiations, each with its most threads per threadgroup, or None.
         constants: names of its function constants.
-        arguments: names of its buffers, each with the function constant that it depends on, with
-            None or, if that is computed, with COMPUTED.
+        arguments: names of its arrays and words, each with the function constant that it depends
+            on, with None or, if that is computed, with COMPUTED.
     """
 
     members: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Interface:
     def is_rows(self, name: str) -> bool:
         """Whether it is an array whose rows are read as its flags and layout say."""
         is_input = self.members[name][0] == "Input"
-        return is_input and LAYOUTS in self.members and self.flags_of(name) is not None
+        return is_input and by_value.LAYOUTS in self.members and self.flags_of(name) is not None
 
     def member(self, name: str) -> str:
         """The declaration of a member."""
@@ -68,7 +68,7 @@ class Interface:
             type, values = "RowsWritten", f"{{{index}}}, {self.members[flags][1]}"
         elif self.is_rows(name):
             type = "Rows"
-            values = f"{{{index}}}, {self.members[flags][1]}, {self.members[LAYOUTS][1]}"
+            values = f"{{{index}}}, {self.members[flags][1]}, {self.members[by_value.LAYOUTS][1]}"
             if condition := self.members.get(self.arguments[name]):
                 values += f", {condition[1]}"
         return f"  static constexpr {type} {name}{{{values}}};\n"
@@ -113,10 +113,13 @@ def add_interfaces(found: dict[str, Interface], tokens: Tokens, declared: Declar
             type = f"Constant<{CONSTANTS[constant.type]}>"
             interface.add(kernel, name, type, int(constant.index))
             interface.constants.add(name)
+        places = by_value.places_of(kernel)
         for buffer in kernel.parameters:
             if buffer.is_buffer:
-                interface.add(kernel, buffer.name, type_of(kernel, buffer), buffer.index)
+                index = places.get(buffer.name, buffer.index)
+                interface.add(kernel, buffer.name, type_of(kernel, buffer), index)
                 known = buffer.condition is None or buffer.condition in interface.constants
+                known &= buffer.name != by_value.LAYOUTS
                 interface.arguments[buffer.name] = buffer.condition if known else COMPUTED
 
 
@@ -160,6 +163,7 @@ def enumerations(read: Iterable[Tokens]) -> dict[str, str]:
 
 def header(found: dict[str, Interface], enums: Iterable[str]) -> str:
     text = '#pragma once\n\n#include "csrc/gpu/interface.h"\n\nnamespace mlx_norms::kernels {\n\n'
+    text += f"constexpr int kWordsIndex = {by_value.BUFFER};\n"
     text += "\n".join(enums) + "\n"
     for name, interface in found.items():
         text += f"\nstruct {name} {{\n"

@@ -9,7 +9,8 @@ too: they are of the folder above. In C++ the instantiations of templates stand 
 so that a kernel is compiled when it is first launched: what Metal refuses takes no other along.
 
 No kernel writes a number: a library's `[[function_constant]]`s get theirs in the order of their
-declarations, a kernel's `[[buffer]]`s in that of its parameters.
+declarations, a kernel's arrays in that of its parameters. What it takes by value is in one buffer
+(by_value.py), of which a text for Metal has one parameter.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import by_value
 from msl.comments import without_comments
 from msl.loops import unrolled
 from msl.preprocess import preprocess
@@ -28,7 +30,8 @@ ROOT = Path(__file__).parent.parent
 INCLUDE = re.compile(r'^#include "(.*)"$')
 # What gets a number.
 CONSTANT = re.compile(r"(\w+)\s+\[\[function_constant(?=\]\])")
-BUFFER = re.compile(r"\[\[buffer(?=[],])")
+ARRAY = re.compile(r"(\bdevice\b[^,;]*\[\[buffer)(?=[],])")
+WORDS = re.compile(r"(\bconstant\b[^,;]*\[\[buffer)(?=[],])")
 KERNEL = "[[kernel"
 # What instantiates a template as one kernel, and a call of it.
 MACRO = re.compile(r"^#define (INSTANTIATE_\w+)\(([^)]*)\)((?:.*\\\n)*.*)", re.M)
@@ -94,8 +97,9 @@ def numbered(text: str, constants: dict[str, int]) -> str:
     """A text with the numbers of its function constants, and of each kernel's buffers."""
 
     def with_buffers(kernel: str) -> str:
-        numbers = itertools.count()
-        return BUFFER.sub(lambda match: f"{match[0]}({next(numbers)})", kernel)
+        numbers = itertools.count(by_value.BUFFER + 1)
+        kernel = ARRAY.sub(lambda match: f"{match[0]}({next(numbers)})", kernel)
+        return WORDS.sub(rf"\1({by_value.BUFFER})", kernel)
 
     text = CONSTANT.sub(lambda match: f"{match[0]}({constants[match[1]]})", text)
     return KERNEL.join(map(with_buffers, text.split(KERNEL)))
@@ -121,7 +125,9 @@ def texts(cuda: bool = False) -> dict[str, str]:
     """
     found, every = {}, libraries(cuda=True)
     for name, files in libraries(cuda).items():
-        found[name] = unrolled(numbered(joined(files), constants(every[name])), name)
+        text = numbered(joined(files), constants(every[name]))
+        text = KERNEL.join(map(by_value.together, text.split(KERNEL)))
+        found[name] = unrolled(text, name)
         if not found[name].isascii():
             raise ValueError(f"the text of library {name} is not ASCII")
     return found

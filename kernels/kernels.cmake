@@ -5,7 +5,8 @@
 set(_kernels_dir ${CMAKE_CURRENT_LIST_DIR})
 set(_python "${Python_EXECUTABLE}" -B)
 file(GLOB_RECURSE _kernel_files CONFIGURE_DEPENDS ${_kernels_dir}/*.metal
-     ${_kernels_dir}/*.h ${_kernels_dir}/msl/*.py ${_kernels_dir}/join.py)
+     ${_kernels_dir}/*.h ${_kernels_dir}/msl/*.py ${_kernels_dir}/join.py
+     ${_kernels_dir}/by_value.py)
 
 # Generates kernels/interface.h, by which launch plans are filled in, for the
 # sources that include it.

@@ -15,9 +15,15 @@ const auto* given(const List& list, int index) {
   return item == list.end() ? nullptr : &*item;
 }
 
-bool has_argument(const Launch& launch, int index) {
-  return given(launch.inputs, index) || given(launch.outputs, index) ||
-      given(launch.scalars, index) || launch.layouts_index == index;
+bool has_argument(const Launch& launch, const KernelNeeds::Argument& argument) {
+  switch (argument.kind) {
+    case KernelNeeds::Kind::Read:
+      return given(launch.inputs, argument.index);
+    case KernelNeeds::Kind::Written:
+      return given(launch.outputs, argument.index);
+    default:
+      return launch.words_set.test(argument.index);
+  }
 }
 
 } // namespace
@@ -51,7 +57,7 @@ void check_complete(const Launch& launch) {
     bool wanted = argument.condition == KernelNeeds::kAlways ||
         (argument.condition != KernelNeeds::kComputed &&
          given(launch.constants, argument.condition)->value);
-    if (wanted && !has_argument(launch, argument.index)) {
+    if (wanted && !has_argument(launch, argument)) {
       refuse(std::string("leaves out its argument ") + argument.name);
     }
   }

@@ -18,23 +18,26 @@ struct Constant {
   int index;
 };
 
-// Arguments, by buffer index.
+// Arrays, by buffer index.
 struct Input {
   int index;
 };
 struct Output {
   int index;
 };
+
+// What is taken by value, by its place among the launch's words of 32 bits,
+// which are bound together at kWordsIndex.
 template <typename T>
 struct Scalar {
-  int index;
+  int place;
 };
-struct Words { // six of 32 bits
-  int index;
+struct Words { // six
+  int place;
 };
 
 // An array's rows, which the function constant `flags` describes and a layout
-// of those in the buffer `layouts` may find (kernels/common/rows.h).
+// of those at the place `layouts` may find (kernels/common/rows.h).
 struct Rows : Input {
   int flags;
   int layouts;
@@ -58,7 +61,7 @@ struct KernelNeeds {
     int max_threads; // per threadgroup; 0: any
   };
   struct Argument {
-    int index;
+    int index; // or place
     const char* name;
     Kind kind;
     int condition; // function constant it depends on, or one of those above

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <bitset>
 #include <list>
 #include <string>
 #include <type_traits>
@@ -46,7 +47,7 @@ struct KernelName {
 };
 
 // One launch of a kernel, with its function constants and arguments: inputs,
-// then outputs, then 32-bit scalars.
+// outputs, and what it takes by value, which is bound together.
 struct Launch {
   struct ConstantValue {
     int index;
@@ -64,20 +65,15 @@ struct Launch {
           offset(offset) {}
   };
   using Layout = std::array<int32_t, 6>; // the kernels' RowLayout
-  struct Scalars { // one, or several that are bound together
-    int index;
-    int count;
-    std::array<uint32_t, 6> words;
-  };
 
   // Stored inline: most calls are one launch, whose cost on the host matters.
   KernelName kernel;
   mx::SmallVector<ConstantValue, 48> constants;
   mx::SmallVector<Array, 6> inputs;
   mx::SmallVector<Array, 4> outputs;
-  mx::SmallVector<Scalars, 16> scalars;
-  mx::SmallVector<Layout, 4> layouts;         // bound together
-  int layouts_index = -1;                     // -1: the kernel takes none
+  mx::SmallVector<uint32_t, 80> words;
+  std::bitset<128> words_set;
+  int layouts = 0;                            // with which the words end
   std::array<uint32_t, 3> groups = {1, 1, 1}; // threadgroups in the grid
   std::array<uint32_t, 3> group = {1, 1, 1};  // threads in each
   uint32_t staged_bytes = 0; // of threadgroup memory besides the kernel's own
@@ -101,11 +97,20 @@ struct Launch {
   }
   template <typename T>
   void set(Scalar<T> argument, std::type_identity_t<T> value) {
-    scalars.push_back({argument.index, 1, {std::bit_cast<uint32_t>(value)}});
+    put(argument.place, std::array{std::bit_cast<uint32_t>(value)});
   }
   void set(Words argument, const std::array<int32_t, 6>& values) {
-    auto words = std::bit_cast<std::array<uint32_t, 6>>(values);
-    scalars.push_back({argument.index, 6, words});
+    put(argument.place, std::bit_cast<std::array<uint32_t, 6>>(values));
+  }
+
+ private:
+  template <size_t n>
+  void put(int place, const std::array<uint32_t, n>& values) {
+    if (words.size() < place + n) {
+      words.resize(place + n, 0);
+    }
+    std::ranges::copy(values, words.begin() + place);
+    words_set.set(place);
   }
 };
 

@@ -221,10 +221,11 @@ void bind_rows(
     const std::optional<RowOperand>& operand) {
   auto flags = operand ? operand->flags : 0;
   if (operand && operand->layout) {
-    launch.layouts.push_back(*operand->layout);
-    flags |= kLayout * static_cast<int32_t>(launch.layouts.size());
+    launch.set(
+        Words{rows.layouts + kLayoutWords * launch.layouts}, *operand->layout);
+    launch.layouts += 1;
+    flags |= kLayout * launch.layouts;
   }
-  launch.layouts_index = rows.layouts;
   launch.set(Constant<int32_t>{rows.flags}, flags);
   if (rows.condition >= 0) {
     launch.set(Constant<bool>{rows.condition}, operand.has_value());

@@ -113,9 +113,7 @@ void plan_tensor(
   launch.set(K::eps, spec.eps);
   launch.set(K::weight_offset, spec.weight_offset);
   launch.set(K::number, spec.factor);
-  if (spec.alpha != 1.0f) {
-    launch.set(K::alpha, spec.alpha);
-  }
+  launch.set(K::alpha, spec.alpha);
 
   launch.groups[0] = ceil_div<uint32_t>(rows, geometry.rows_per_group());
   launch.group[0] = geometry.group_size();

@@ -217,12 +217,9 @@ bool same(const Launch& a, const Launch& b) {
   auto constants = [](const auto& x, const auto& y) {
     return x.index == y.index && x.value == y.value;
   };
-  auto scalars = [](const auto& x, const auto& y) {
-    return x.index == y.index && x.words == y.words;
-  };
   return a.kernel == b.kernel && a.groups == b.groups && a.group == b.group &&
       std::ranges::equal(a.constants, b.constants, constants) &&
-      std::ranges::equal(a.scalars, b.scalars, scalars);
+      std::ranges::equal(a.words, b.words);
 }
 
 } // namespace

@@ -96,7 +96,7 @@ template <int N, int V, int THREADS> // the most threads per threadgroup
     device const uchar* shift [[buffer, function_constant(has_shift)]],
     device const uchar* factor [[buffer, function_constant(has_factor)]],
     constant const float& number [[buffer]],
-    constant const float& alpha [[buffer, function_constant(has_alpha)]],
+    constant const float& alpha [[buffer]],
     device const uchar* gate [[buffer, function_constant(has_gate)]],
     device const uchar* residual2 [[buffer, function_constant(has_residual2)]],
     device const uchar* post_weight

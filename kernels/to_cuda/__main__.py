@@ -31,9 +31,10 @@ def as_cpp(translations: dict[str, Translation]) -> str:
         constants = [f'{{{c.index}, "{c.name}"}}' for c in declared]
         texts += array("Constant", f"constants_of_{name}", constants)
         for k in t.kernels:
-            places = [f"{{{index}, {offset}}}" for index, offset in k.parameters.offsets.items()]
+            of = k.parameters
+            places = [f"{{{index}, {offset}}}" for index, offset in of.pointers.items()]
             texts += array("Parameters::Place", f"places_of_{k.name}", places)
-            parameters = f"{{places_of_{k.name}, {k.parameters.layouts}, {k.parameters.end}}}"
+            parameters = f"{{places_of_{k.name}, {of.words}, {of.layouts}, {of.end}}}"
             kernels += f'      {{"{k.name}", {name}, "{k.expression}", {parameters}, '
             kernels += f"constants_of_{name}}},\n"
     options = ", ".join(f'"{option}"' for option in OPTIONS)

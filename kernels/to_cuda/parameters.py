@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import by_value
 from msl.declarations import Kernel
 from msl.tokens import SourceError, Tokens
 
 from .vectors import cuda_name
 
-LAYOUT_WORDS = 6  # kLayoutWords of kernels/common/rows.h
-LAYOUTS = "layouts"
 _POINTER_BYTES, _WORD_BYTES = 8, 4
 _WORDS = {"int": "int({0})", "uint": "{0}", "float": "__uint_as_float({0})"}
 
@@ -41,12 +40,14 @@ class Parameters:
     """The offsets of the buffers' values among a launch's arguments, in bytes.
 
     Attributes:
-        offsets: by buffer index: pointers, then 32-bit scalars, then words, the layouts' last.
-        layouts: where the words begin, which are a structure of their own.
+        pointers: by buffer index.
+        words: where they begin; layouts, the last of them, are a structure of their own.
+        layouts: where these begin.
         end: where they end.
     """
 
-    offsets: dict[int, int]
+    pointers: dict[int, int]
+    words: int
     layouts: int
     end: int
 
@@ -61,48 +62,40 @@ def rewrite_parameters(tokens: Tokens, kernel: Kernel, flags: list[str]) -> Para
     Raises:
         SourceError: If one has no translation.
     """
-    pointers, words, layouts, positions = {}, {}, {}, []
+    pointers, numbers, layouts, positions = {}, {}, [], []
     where = f"{kernel.file}:{kernel.line}: parameter '{{}}' of kernel '{kernel.name}'"
     for p in kernel.parameters:
         if p.position:
             positions.append(_position(p, where.format(p.name)))
-            continue
-        if p.index in pointers | words | layouts:
-            raise SourceError(f"{where.format(p.name)}: its index is another's too")
-        if (variable := _pointer(p, where.format(p.name))) is not None:
+        elif (variable := _pointer(p, where.format(p.name))) is not None:
+            if p.index in pointers:
+                raise SourceError(f"{where.format(p.name)}: its index is another's too")
             pointers[p.index] = variable
-        elif (variable := _word(p)) is not None:
-            words[p.index] = variable
+        elif (variable := _number(p)) is not None:
+            numbers[p.name] = variable
         elif _is_layout(p):
-            layouts[p.index] = p.name
+            layouts.append(p.name)
         else:
             raise SourceError(f"{where.format(p.name)}: '{p.text}' has no translation")
-    variables = [of[index].format(n) for of in (pointers, words) for n, index in enumerate(of)]
-    layouts = dict(sorted(layouts.items(), key=lambda layout: layout[1] == LAYOUTS))
-    variables += [f" const int* {name} = layouts_[{n}];" for n, name in enumerate(layouts.values())]
-    count, most = str(len(layouts)), 0
-    if LAYOUTS in layouts.values():
-        most = len(flags)
+    places = by_value.places_of(kernel)
+    layouts.sort(key=places.get)
+    variables = [variable.format(n) for n, variable in enumerate(pointers.values())]
+    variables += [variable.format(places[name]) for name, variable in numbers.items()]
+    variables += [f" const int* {name} = layouts_[{n}];" for n, name in enumerate(layouts)]
+    count, most = str(len(layouts)), len(layouts)
+    if by_value.LAYOUTS in layouts:
+        most += len(flags) - 1
         count = f"{len(layouts) - 1} + metal::most_layouts({', '.join(flags)})"
     parameters = (
-        f"const __grid_constant__ metal::Arguments<{len(pointers)}, {len(words)}> arguments_,"
+        f"const __grid_constant__ metal::Arguments<{len(pointers)}, {len(numbers)}> arguments_,"
         f" const __grid_constant__ metal::Layouts<{count}> layouts_"
     )
     _replace(tokens, kernel, parameters, "".join([*variables, *positions]))
-    return _places(pointers, words, layouts, most)
-
-
-def _places(pointers, words, layouts, most):
-    offsets, end = {}, 0
-    for indices, size in ((pointers, _POINTER_BYTES), (words, _WORD_BYTES)):
-        for index in indices:
-            offsets[index] = end
-            end += size
-    begin = end
-    for index, name in layouts.items():
-        offsets[index] = end
-        end += LAYOUT_WORDS * _WORD_BYTES * (most if name == LAYOUTS else 1)
-    return Parameters(offsets, begin, end)
+    offsets = {index: _POINTER_BYTES * n for n, index in enumerate(pointers)}
+    of_words = _POINTER_BYTES * len(pointers)
+    of_layouts = of_words + _WORD_BYTES * len(numbers)
+    end = of_layouts + _WORD_BYTES * by_value.LAYOUT * most
+    return Parameters(offsets, of_words, of_layouts, end)
 
 
 def _replace(tokens, kernel, parameters, variables):
@@ -119,28 +112,27 @@ def _pointer(p, where):
     """A variable for the pointer in a buffer; None if the parameter is something else."""
     if unknown := p.attributes.keys() - {"buffer", "function_constant"}:
         raise SourceError(f"{where}: attribute [[{min(unknown)}]] has no translation")
-    words = _words(p)
-    if p.address_space != "device" or words[1:] != ["*", p.name]:
+    type, *rest = _parts(p)
+    if p.address_space != "device" or rest != ["*", p.name]:
         return None
     const = "const " if "const" in p.text.split() else ""
-    type = f"{const}{cuda_name(words[0], where)}*"
+    type = f"{const}{cuda_name(type, where)}*"
     return f" {type} {p.name} = static_cast<{type}>(arguments_.pointers[{{0}}]);"
 
 
-def _word(p):
+def _number(p):
     """A variable for a scalar; None if the parameter is something else."""
-    words = _words(p)
-    if p.address_space != "constant" or words[1:] != ["&", p.name] or words[0] not in _WORDS:
+    type, *rest = _parts(p)
+    if p.address_space != "constant" or rest != ["&", p.name] or type not in _WORDS:
         return None
-    value = _WORDS[words[0]].format("arguments_.words[{0}]")
-    return f" const {words[0]} {p.name} = {value};"
+    return f" const {type} {p.name} = {_WORDS[type].format('arguments_.words[{0}]')};"
 
 
 def _is_layout(p):
-    return p.address_space == "constant" and _words(p) == ["int", "*", p.name]
+    return p.address_space == "constant" and _parts(p) == ["int", "*", p.name]
 
 
-def _words(p):
+def _parts(p):
     return [word for word in p.text.split() if word not in ("device", "constant", "const")]
 
 

@@ -50,6 +50,14 @@ def test_dtypes(op):
         check_both_ways(op, arrays_of(op, dtype, D=length, C=length), f"{length} {dtype}")
 
 
+@OF_OP
+def test_what_is_taken_by_value_is_set_at_once(op, launches):
+    """A launch costs the host the more it sets."""
+    found = launches(*both_ways(op.ours(), arrays_of(op, BF16, D=64, C=64)))
+    ours = [launch for launch in found if launch.library.startswith("mlx_norms")]
+    assert [[*launch.buffers.values()].count("Bytes") for launch in ours] == [1] * len(ours)
+
+
 # Functions that take rounding, and others that take dtype.
 ROUNDED = ("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm", "norm_add_norm")
 WIDENED = ("l2_norm", "instance_norm", "group_norm", "rms_norms", "l2_norms")

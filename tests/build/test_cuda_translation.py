@@ -543,8 +543,8 @@ def test_parameters_follow_their_indices(tmp_path):
     )
     copy, plain = translated.kernels
     assert [copy.name, plain.name] == ["copy_wide", "plain"]
-    assert copy.parameters == Parameters({4: 0, 0: 8, 7: 16, 5: 20}, layouts=20, end=44)
-    assert plain.parameters == Parameters({0: 0}, layouts=8, end=8)
+    assert copy.parameters == Parameters({4: 0, 0: 8}, words=16, layouts=20, end=44)
+    assert plain.parameters == Parameters({0: 0}, words=8, layouts=8, end=8)
     assert {c.name: c.index for c in translated.constants} == {"wide": "3", "kind": "1"}
 
     ptx = compile(translated, copy, "compute_90", group_size=64, kind=2)

@@ -54,9 +54,10 @@ for mutant in [*METAL_MUTANTS, *(Operated(*each) for each in all_sites(metal=Tru
 
 def alone(copy, text, *more):
     """What the guide's first commands in this text print, which run a kernel by itself."""
-    lines = r"^(python tools join metal .*)\n(python tools metalsim .*?-o y)$"
-    join, run = re.search(lines, text, re.M | re.S).groups()
-    copy.python(*shlex.split(join)[1:])
+    lines = r"^(python tools join metal .*)\n(python -c .*)\n(python tools metalsim .*?-o y)$"
+    join, words, run = re.search(lines, text, re.M | re.S).groups()
+    for line in (join, words):
+        copy.python(*shlex.split(line)[1:])
     return copy.python(*shlex.split(run.replace("\\\n", ""))[1:], *more)
 
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import by_value
 import interface
 import join
 from hostmetal.build import for_tests
@@ -53,13 +54,26 @@ def test_types_of_arguments(read, parameter, type):
     k = read(f"""
         kernel void k({parameter} [[buffer(3)]], threadgroup float* shared [[threadgroup(0)]],
                       uint i [[thread_position_in_grid]]) {{}}""")["k"]
-    assert k.members == {"x": (type, 3)}
+    is_word = type.startswith(("Scalar", "Words"))
+    assert k.members == {"x": (type, 0 if is_word else 3)}
     assert k.arguments == {"x": None} and not k.constants
 
 
 def test_indices_that_are_not_written(read):
     k = read("kernel void k(device int* a, device int* b [[buffer(0)]], device int* c) {}")["k"]
     assert {name: index for name, (_, index) in k.members.items()} == {"a": 1, "b": 0, "c": 2}
+
+
+def test_places_among_words(read):
+    """Numbers come before what is six, and the layouts, of which there may be many, at the end."""
+    k = read("""
+        kernel void k(
+            device int* x [[buffer]], constant const int* layouts [[buffer]],
+            constant const int& n [[buffer]], constant const int* six [[buffer]],
+            constant const float& eps [[buffer]]) {}""")["k"]
+    places = {name: index for name, (_, index) in k.members.items() if name != "x"}
+    assert places == {"n": 0, "eps": 1, "six": 2, "layouts": 8}
+    assert k.arguments["layouts"] == interface.COMPUTED
 
 
 def test_numbers_follow_the_order_of_a_library(read):
@@ -86,9 +100,9 @@ def test_numbers_follow_the_order_of_a_library(read):
         for kernel, of in found.items()
     }
     assert numbers == {
-        "k": {"second": 1, "x": 0, "y": 1, "n": 2},
-        "other": {"first": 0, "second": 1, "x": 0},
-        "more": {"y": 0},
+        "k": {"second": 1, "x": 1, "y": 2, "n": 0},
+        "other": {"first": 0, "second": 1, "x": 1},
+        "more": {"y": 1},
     }
 
 
@@ -144,9 +158,9 @@ def test_arrays_with_flags(read):
     for member in (
         "RowsWritten z{{0}, 4}",
         "Output w{1}",
-        "Rows x{{2}, 1, 4}",
-        "Rows y{{3}, 3, 4, 7}",
-        "Rows v{{5}, 8, 4}",
+        "Rows x{{2}, 1, 0}",
+        "Rows y{{3}, 3, 0, 7}",
+        "Rows v{{5}, 8, 0}",
     ):
         assert f"constexpr {member};" in members
     assert "constexpr Input x{0};" in members and "constexpr Output z{1};" in members
@@ -206,13 +220,13 @@ struct k {
   static constexpr Input y{0};
   static constexpr Input x{1};
   static constexpr Output z{2};
-  static constexpr Scalar<float> eps{3};
+  static constexpr Scalar<float> eps{0};
 };
 """ in interface.header(found, ["enum Way { kUp = 1 };"])
     assert """
       {{{"k", 256}},
        {{5, "has_y", Kind::Flag, -1}, {2, "kind", Kind::Number, -1}},
-       {{3, "eps", Kind::Float, -1}, {1, "x", Kind::Read, -1}, {0, "y", Kind::Read, 5}, \
+       {{0, "eps", Kind::Float, -1}, {1, "x", Kind::Read, -1}, {0, "y", Kind::Read, 5}, \
 {2, "z", Kind::Written, -2}}},
 """ in interface.source(found)
 
@@ -233,6 +247,11 @@ REFUSED = {
     ),
     "constant int x [[function_constant(n)]]; kernel void k(device int* y) { y[0] = x; }": (
         "function constant x of kernel k is no bool or int with a number"
+    ),
+    """
+    constant bool has_n [[function_constant(0)]];
+    kernel void k(constant const int& n [[buffer(0), function_constant(has_n)]]) {}""": (
+        "number n of kernel k depends on has_n"
     ),
     "#include <nothing>\n": "nothing",
 }
@@ -321,7 +340,7 @@ def test_another_order_takes_no_other_edit(tmp_path):
     copy.python("tools", "join", "metal", "texts")
     changed = (copy.root / "texts/norm.metal").read_text()
     first, last = numbers(join.texts()["norm"], "has_residual", "round_gated")
-    assert numbers(changed, "x", "has_residual", "round_gated") == [18, last, first]
+    assert numbers(changed, "x", "has_residual", "round_gated") == [12, last, first]
     norms = "norm-33 or norm-4097 or options"
     products = "test_plain_and_transposed and gemv"
     output = copy.on_metal(FORWARD, MATMUL, "-k", f"{norms} or {products}")
@@ -364,11 +383,16 @@ def test_numbers_of_launches_are_those_of_the_texts(found, tmp_path):
         kernels = declarations(
             Tokens(preprocess(tmp_path / "text.metal", tmp_path, COMPILER), library)
         ).kernels
-        buffers = {
-            name: {p.name: p.index for p in kernel.parameters if p.is_buffer}
-            for name, kernel in kernels.items()
-        }
-        for name, of in buffers.items():
+        parts = text.split(join.KERNEL)
+        buffers = {}
+        for name, kernel in kernels.items():
+            of = {p.name: p.index for p in kernel.parameters if p.is_buffer}
+            assert of.pop("words_") == by_value.BUFFER
+            buffers[name] = set(of.values())
+            (part,) = (part for part in parts if re.search(rf"\bvoid\s+{name}\(", part))
+            of |= {
+                name: int(n) for name, n in re.findall(r"(\w+) = .*words_(?:\[| \+ )(\d+)", part)
+            }
             members = {name: index for name, (_, index) in found[name].members.items()}
             assert members.items() <= of.items() | {(name, int(n)) for name, n in constants}
         for path in join.libraries(cuda=True)[library]:
@@ -376,7 +400,7 @@ def test_numbers_of_launches_are_those_of_the_texts(found, tmp_path):
             assert {(c.name, c.index) for c in translated.constants} <= {*constants}
             for kernel in translated.kernels:
                 of = buffers[kernel.expression.partition("<")[0]]
-                assert kernel.parameters.offsets.keys() == {*of.values()}
+                assert kernel.parameters.pointers.keys() == of
 
 
 def test_every_kernel_has_an_entry(found):

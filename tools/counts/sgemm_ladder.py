@@ -99,8 +99,8 @@ def _tiles() -> str:
         groups = (TILED // rows) * (TILED // columns)
         result = library.launch(
             f"{rows}_{columns}_{depth}",
-            dict(a=a, b=b, c=c, rows=TILED, columns=TILED, depth=TILED)
-            | dict(a_line=TILED, b_line=TILED, a_matrix=0, b_matrix=0),
+            # Rows, columns, depth, lines of a and b; and their matrices, of which there is one.
+            dict(a=a, b=b, c=c, words_=np.int32([*[TILED] * 5, 0, 0])),
             groups=groups,
             group=128,
             constants=dict(matmul_type=0, a_transposed=False, b_transposed=False)

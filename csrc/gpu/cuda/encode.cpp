@@ -24,19 +24,16 @@ class Arguments {
   Arguments(const Launch& launch, const cuda::Kernel& kernel)
       : kernel_(kernel),
         addresses_{values_, values_ + kernel.layouts} {
-    for (const auto& s : launch.scalars) {
-      put(s.index, s.words.data(), s.count * sizeof(uint32_t));
-    }
-    if (!launch.layouts.empty()) {
-      auto bytes = launch.layouts.size() * sizeof(Launch::Layout);
-      put(launch.layouts_index, launch.layouts.data(), bytes);
-    }
+    auto bytes = launch.words.size() * sizeof(uint32_t);
+    std::memcpy(values_ + kernel.words, launch.words.data(), bytes);
   }
 
   void put(int index, const array& a, int64_t offset) {
     auto* buffer = static_cast<const cu::CudaBuffer*>(a.buffer().ptr());
     auto* data = static_cast<char*>(buffer->data) + a.offset() + offset;
-    put(index, &data, sizeof(data));
+    if (int at = kernel_.offsets[index]; at >= 0) {
+      std::memcpy(values_ + at, &data, sizeof(data));
+    }
   }
 
   void** addresses() {
@@ -44,12 +41,6 @@ class Arguments {
   }
 
  private:
-  void put(int index, const void* value, size_t size) {
-    if (int offset = kernel_.offsets[index]; offset >= 0) {
-      std::memcpy(values_ + offset, value, size);
-    }
-  }
-
   const cuda::Kernel& kernel_;
   alignas(8) char values_[cuda::kArgumentBytes] = {};
   void* addresses_[2];

@@ -12,16 +12,17 @@
 
 namespace mlx_norms::cuda {
 
-// The offsets in bytes, among a launch's arguments, of the values for the Metal
-// kernel's buffer indices. The arguments are two structures: pointers and
-// scalars, and the layouts of rows.
+// The offsets in bytes among a launch's arguments, which are two structures:
+// pointers, by the Metal kernel's buffer indices, and the launch's words up to
+// its layouts; and these.
 struct Parameters {
   struct Place {
     int index;
     int offset;
   };
-  std::span<const Place> places;
-  int layouts; // where the layouts begin
+  std::span<const Place> pointers;
+  int words;
+  int layouts;
   int end;
 };
 

@@ -34,9 +34,9 @@ Kernel load(const Launch& launch, int device) {
   check_driver(
       driver().module_load_data(&module, cubin.code.data()),
       "Loading kernel " + name);
-  Kernel kernel{nullptr, {}, text.parameters.layouts};
+  Kernel kernel{nullptr, {}, text.parameters.words, text.parameters.layouts};
   kernel.offsets.fill(-1);
-  for (const auto& [index, offset] : text.parameters.places) {
+  for (const auto& [index, offset] : text.parameters.pointers) {
     kernel.offsets.at(index) = offset;
   }
   if (text.parameters.end > kArgumentBytes) {

@@ -16,9 +16,10 @@ constexpr int kArgumentBytes = 512;
 // threadgroup size.
 struct Kernel {
   CUfunc_st* function;
-  // The arguments' offsets in bytes by buffer index; -1 if the kernel has none.
+  // The pointers' offsets in bytes by buffer index; -1 if the kernel has none.
   std::array<int16_t, kBuffers> offsets;
-  int layouts; // where the layouts begin
+  int words;   // where the launch's words begin
+  int layouts; // and those of its layouts
 };
 
 // Compiled at first use, which takes about 0.2 s, and kept on disk for other

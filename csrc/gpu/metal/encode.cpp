@@ -70,16 +70,8 @@ void check_group_size(const Launch& launch, const Pipeline& pipeline) {
 
 // Its arrays have been bound.
 void dispatch(const Launch& launch, mx::metal::CommandEncoder& encoder) {
-  for (const auto& s : launch.scalars) {
-    encoder.set_bytes(s.words.data(), s.count, s.index);
-  }
-  if (launch.layouts_index >= 0) {
-    static constexpr Launch::Layout kNone{};
-    bool none = launch.layouts.empty();
-    auto* words = none ? kNone.data() : launch.layouts.data()->data();
-    int count = kNone.size() * (none ? 1 : launch.layouts.size());
-    encoder.set_bytes(words, count, launch.layouts_index);
-  }
+  encoder.set_bytes(
+      launch.words.data(), launch.words.size(), kernels::kWordsIndex);
   auto groups = launch.groups, group = launch.group;
   group[0] = group_threads(launch);
   groups[0] *= launch.group[0] / group[0];

@@ -408,8 +408,8 @@ LaunchPlan plan_groups_vjp(
       launch.set(K::group_means_wanted, means);
       if (means) {
         launch.set(K::group_means, *group_means);
-        launch.set(K::samples, sizes.samples);
       }
+      launch.set(K::samples, sizes.samples);
       launch.set(K::group_writes_input, at_once);
       bind_rows(launch, K::gradient, at_once ? input : nullptr, geometry.width);
     }

@@ -105,8 +105,7 @@ template <int N>
     constant const int& positions [[buffer]],
     constant const int& groups [[buffer]],
     constant const float& eps [[buffer]],
-    constant const int& samples
-    [[buffer, function_constant(group_means_wanted)]],
+    constant const int& samples [[buffer]],
     uint2 group [[threadgroup_position_in_grid]],
     uint2 at [[thread_position_in_threadgroup]]) {
   threadgroup float shared[2 * N * kGroupThreads];

@@ -27,11 +27,12 @@ constexpr int kVectorBytes = 16;
 constexpr int kQuantizedWidth = 16; // weights per vector
 
 // An instantiation of the kernel: the rows and outputs of a block, and the
-// vectors of each weight's row that a thread loads at once: one on Metal.
+// vectors of each weight's row that a thread loads at once: on Metal, where
+// registers are fewer, four outputs and one vector.
 struct Shape {
   int width; // elements per vector
   int rows;
-  int outputs;
+  int cuda_outputs;
   int cuda_vectors;
   // What registers allow on CUDA, for RMSNorm and for LayerNorm.
   uint32_t rms_threads_per_core;
@@ -174,6 +175,8 @@ LaunchPlan plan_norm_linear(
   int piece = std::min(width, 8);
   auto rows = row_count(in.x());
   const auto& shape = shape_for(width, rows);
+  bool cuda = backend_of(stream) == Backend::Cuda;
+  int block = cuda ? shape.cuda_outputs : 4;
 
   auto read_row = [&](const mx::array* a) -> std::optional<RowOperand> {
     return a ? std::optional(read_rows(*a, piece, plan)) : std::nullopt;
@@ -192,10 +195,10 @@ LaunchPlan plan_norm_linear(
     biases |= (p.bias != nullptr) << i;
     sizes[i] = p.weight.shape(0);
     n_outputs += sizes[i];
-    blocks += ceil_div(sizes[i], shape.outputs);
+    blocks += ceil_div(sizes[i], block);
   }
   if (spec.gated) {
-    blocks = ceil_div(sizes[0], shape.outputs / 2);
+    blocks = ceil_div(sizes[0], block / 2);
   }
   if (blocks == 0 && !spec.returns_sum()) { // so in a shapeless graph alone
     return LaunchPlan(stream);
@@ -203,7 +206,7 @@ LaunchPlan plan_norm_linear(
   sizes[4] = rows;
   sizes[5] = length;
   int simds = simds_for(n_outputs, length, width, stream);
-  int vectors = backend_of(stream) == Backend::Cuda ? shape.cuda_vectors : 1;
+  int vectors = cuda ? shape.cuda_vectors : 1;
   int chunk = simds * Geometry::kSimdSize * width * vectors;
 
   auto& launch = plan.launch({"norm_linear", width, shape.rows});
@@ -258,7 +261,7 @@ LaunchPlan plan_norm_linear(
   launch.set(K::weight_offset, spec.norm.weight_offset);
 
   // On Metal each threadgroup stores a piece of the sum.
-  bool sum_apart = spec.returns_sum() && backend_of(stream) == Backend::Cuda;
+  bool sum_apart = spec.returns_sum() && cuda;
   launch.groups[0] = std::max<int64_t>(blocks + sum_apart, 1);
   launch.groups[1] = ceil_div(rows, shape.rows);
   if (launch.groups[1] > kMaxGroups) {

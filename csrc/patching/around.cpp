@@ -84,7 +84,7 @@ class Around {
     auto rule = rules().begin();
     do { // what can follow a sum was looked for before
       rule = std::ranges::find_if(rules(), is_taken);
-    } while (rule != rules().end() && rule->at != At::Sum);
+    } while (rule != rules().end() && rule->at < At::Sum);
   }
 
   // What the report calls what has been taken besides a sum.
@@ -165,6 +165,7 @@ class Around {
       case At::Input:
         return {&call_.x(), &y};
       case At::Sum:
+      case At::Parts:
         return {call_.spec.has(kResidual) ? &old_[1] : &call_.x(), &y};
     }
     return {};
@@ -181,7 +182,9 @@ class Around {
 
   bool take(const Rule& rule) {
     bool is_sum = rule.counted == Counted::Fused;
-    bool is_there = rule.at < At::Input ? sides_.after : sides_.before;
+    bool is_there = rule.at < At::Input ? sides_.after
+        : rule.at == At::Parts          ? sides_.parts
+                                        : sides_.before;
     if (!is_there || (sums_alone_ && !is_sum) || !rule.when(call_)) {
       return false;
     }
@@ -239,8 +242,8 @@ class Around {
       At at,
       const array& root,
       std::optional<Made>& made) const {
-    bool takes_sum = at == At::Sum && old_.size() == 1;
-    if (at == At::Sum && !is_on_stream(root)) {
+    bool takes_sum = at >= At::Sum && old_.size() == 1;
+    if (at >= At::Sum && !is_on_stream(root)) {
       return Counted::OtherStream;
     }
     for (auto operand : kAddends) {
@@ -280,7 +283,7 @@ class Around {
       last_ = root;
     } else if (rule.at < At::Input) {
       old_[0] = root;
-    } else if (rule.at == At::Sum && old_.size() == 1) {
+    } else if (rule.at >= At::Sum && old_.size() == 1) {
       old_.push_back(root);
     }
     if (match.inner_result) {
@@ -318,8 +321,10 @@ class Pass {
         find_written(*a);
       }
     }
-    for (const auto& normalized : plan_ropes(graph_, call_of_)) {
-      within_other_.insert(normalized.id());
+    if (prospects_.ropes) {
+      for (const auto& normalized : plan_ropes(graph_, call_of_)) {
+        within_other_.insert(normalized.id());
+      }
     }
     for (auto& [output, call, kind] : written_) {
       Arrays old = call.statistics();

@@ -15,6 +15,7 @@ namespace mlx_norms {
 // to them, and whether it may matter what is held elsewhere.
 struct Sides { // of a norm
   bool before = true;
+  bool parts = true; // before it, computed for it alone
   bool after = true;
   bool any() const {
     return before || after;
@@ -23,6 +24,7 @@ struct Sides { // of a norm
 struct Prospects {
   bool any = false;
   bool holders = false;
+  bool ropes = false;       // of norms
   bool beside = false;      // norms that may stand side by side
   std::vector<Sides> sides; // of the graph's norms
 };

@@ -18,6 +18,17 @@ bool is_norm_alone(const array& a) {
   return norm && !norm->spec.has(kResidual);
 }
 
+// Whether what is before a norm may have parts that are computed for it alone.
+bool has_parts(const array& norm, const Graph& graph) {
+  const auto& x = before_reshape(norm.inputs()[0]);
+  return op_of<Norm>(norm)->spec.has(kResidual) || name_of(x) != "Add" ||
+      std::ranges::any_of(x.inputs(), [&](const array& in) {
+           auto traits = graph.traits_of(in);
+           bool may_be = traits.before || traits.kind == Kind::Norm;
+           return may_be && graph.only_taker(in);
+         });
+}
+
 // Looks at the operations next to a norm: nearly all have nothing.
 Sides sides_of(const array& norm, const Graph& graph) {
   auto* ours = op_of<Norm>(norm);
@@ -42,19 +53,7 @@ Sides sides_of(const array& norm, const Graph& graph) {
       graph.for_takers(taker, look);
     }
   });
-  return {before, after};
-}
-
-// Whether what is before a norm may have parts that are computed for it alone.
-bool has_parts(const array& norm, const Graph& graph) {
-  const auto& x = before_reshape(norm.inputs()[0]);
-  auto* ours = op_of<Norm>(norm);
-  return (ours && ours->spec.has(kResidual)) || name_of(x) != "Add" ||
-      std::ranges::any_of(x.inputs(), [&](const array& in) {
-           auto traits = graph.traits_of(in);
-           bool may_be = traits.before || traits.kind == Kind::Norm;
-           return may_be && graph.only_taker(in);
-         });
+  return {before, before && has_parts(norm, graph), after};
 }
 
 } // namespace
@@ -64,17 +63,18 @@ Prospects prospects_of(const Graph& graph) {
     return std::ranges::any_of(
         graph.all(kind), [&](const array* a) { return test(*a); });
   };
-  // Such a plan may put norms side by side, as those that become known by it.
-  bool others = !graph.all(Kind::GroupNorm).empty() ||
-      any(Kind::Rope, is_rope_of_norm) || any(Kind::Root, may_be_root);
-  bool beside = others || may_stand_side_by_side(graph);
-  Prospects found{beside, beside, beside, {}};
+  // What is written, or becomes known by a plan, may be all else.
+  bool written = any(Kind::Root, may_be_root);
+  bool ropes = written || any(Kind::Rope, is_rope_of_norm);
+  bool beside = ropes || !graph.all(Kind::GroupNorm).empty() ||
+      may_stand_side_by_side(graph);
+  Prospects found{beside, beside, ropes, beside, {}};
   found.sides.reserve(graph.all(Kind::Norm).size());
   for (const auto* a : graph.all(Kind::Norm)) {
     auto sides = sides_of(*a, graph);
     found.sides.push_back(sides);
     found.any |= sides.any();
-    found.holders |= sides.after || (sides.before && has_parts(*a, graph));
+    found.holders |= sides.after || sides.parts;
   }
   return found;
 }

@@ -323,7 +323,7 @@ const std::vector<Rule>& rules() {
        activate},
       // residual + norm(x), normalized
       {NormBefore,
-       Sum,
+       Parts,
        Holders,
        [](auto& c) { return c.is_of_rows(); },
        norm_before,
@@ -352,21 +352,21 @@ const std::vector<Rule>& rules() {
       {Gate, Joined, Holders, may_be_gated, gated(gate, y), gate_result},
       // (x + residual) * factor, of one element
       {Fused,
-       Sum,
+       Parts,
        Holders,
        may_take_sum,
        product(part(sum(any(kX), any(kResidual))), one_element),
        [](auto& call, auto&, auto&) { call.spec.factor_of_sum = true; }},
       // clamp(x + residual)
       {Fused,
-       Sum,
+       Parts,
        Holders,
        may_take_sum,
        clamped,
        [](auto& call, auto&, auto&) { call.spec.clamp = true; }},
       // residual + x * factor; rounding late, the product would not be rounded
       {Fused,
-       Sum,
+       Parts,
        Holders,
        [](auto& c) {
          return may_take_sum(c) && c.spec.rounding == Rounding::Early;
@@ -375,7 +375,7 @@ const std::vector<Rule>& rules() {
        [](auto& call, auto& match, auto&) { call.spec.factor = match.number; }},
       // residual2 + (x + residual)
       {Fused,
-       Sum,
+       Parts,
        Holders,
        may_take_sum,
        sum(any(kResidual2), part(sum(any(kX), any(kResidual)))),

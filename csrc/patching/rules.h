@@ -17,7 +17,8 @@ enum class At {
   Results, // the only result of all that takes it
   Joined,  // what alone takes that, with its last two axes joined
   Input,   // the norm's x
-  Sum      // the norm's x, which becomes an output of the norm
+  Sum,     // the norm's x, which becomes an output of the norm
+  Parts    // the same, of what is computed for it alone
 };
 
 struct Rule {

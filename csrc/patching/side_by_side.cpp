@@ -111,12 +111,12 @@ class Group {
 
   bool takes(const Candidate& a) const {
     return norms_.size() < kMaxTogether &&
-        are_alike(*norms_[0].norm, *a.norm) &&
         std::ranges::all_of(
                norms_,
                [&](const Candidate& b) {
                  return share_source(a.sources, b.sources);
-               });
+               }) &&
+        are_alike(*norms_[0].norm, *a.norm);
   }
 
   bool has_several() const {

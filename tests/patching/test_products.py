@@ -1,18 +1,18 @@
 """Quantized products that no norm comes before, given to our kernel before evaluation."""
 
+import functools
 import itertools
 
 import mlx.core as mx
 import mlx.nn as nn
 import pytest
-from mlx_lm.generate import generate_step
 
 import mlx_norms
 from mlx_norms import _ext
 from mlx_norms.commands import _tiny_models
 from support.bits import assert_same_bits
 from support.inputs import normal
-from support.model_fusions import tokens
+from support.model_fusions import generated_tokens, tokens
 from support.norm_case import DTYPES
 from support.patched_runs import operations
 from support.releases import EXPERTS
@@ -213,8 +213,7 @@ def test_generated_tokens(name, backend):
     nn.quantize(model, group_size=32, bits=4)
     mx.eval(model.parameters())
 
-    def generated():
-        return [token for token, _ in generate_step(prompt, model, max_tokens=8)]
+    generated = functools.partial(generated_tokens, model, prompt, 8)
 
     stock = generated()
     with mlx_norms.patched(projections=True):

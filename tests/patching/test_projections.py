@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 import mlx.core as mx
 import mlx.nn as nn
 import pytest
-from mlx_lm.generate import generate_step
 from mlx_lm.models import gemma3_text
 from mlx_lm.models.activations import swiglu
 from mlx_lm.models.cache import make_prompt_cache
@@ -21,7 +20,7 @@ from counts import launches
 from mlx_norms import _ext
 from mlx_norms.commands import _tiny_models
 from support.inputs import normal
-from support.model_fusions import tokens
+from support.model_fusions import generated_tokens, tokens
 from support.patched_runs import operations
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -609,8 +608,7 @@ class TestProcess:
     def test_generated_tokens(self, fuses):
         model, prompt = _tiny_models.build("llama"), tokens("llama", 4)
 
-        def generated():
-            return [token for token, _ in generate_step(prompt, model, max_tokens=4)]
+        generated = functools.partial(generated_tokens, model, prompt, 4)
 
         stock = generated()
         mlx_norms.patch(projections=True)
@@ -650,8 +648,7 @@ def test_generated_tokens(name, bits, fuses):
         mx.eval(model.parameters())
     prompt = tokens(name, 8)
 
-    def generated():
-        return [token for token, _ in generate_step(prompt, model, max_tokens=8)]
+    generated = functools.partial(generated_tokens, model, prompt, 8)
 
     stock = generated()
     with mlx_norms.patched(projections=True):

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import mlx.core as mx
+from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache
 
 import mlx_norms
@@ -52,6 +53,12 @@ def stored_ropes() -> dict[str, tuple[int, int]]:
 def tokens(name: str, count: int = PREFILL + 1, seed: int = 0) -> mx.array:
     """Random tokens of the model's vocabulary."""
     return mx.random.randint(0, _tiny_models.vocabulary(name), (count,), key=mx.random.key(seed))
+
+
+def generated_tokens(model, prompt: mx.array, count: int) -> list[int]:
+    """By mlx_lm on the default device, which may have been another when mlx_lm was imported."""
+    stream = mx.default_stream(mx.default_device())
+    return [token for token, _ in generate_step(prompt, model, stream, max_tokens=count)]
 
 
 def logits(model, tokens: mx.array) -> mx.array:

@@ -462,6 +462,13 @@ def a_product_that_is_used_elsewhere(norm, x, r, f):
     return of(norm, r + product), mx.tanh(product)
 
 
+@graph(**OF_ROW, left={"Multiply": 1, "Tanh": 1})
+def a_factor_beside_a_number_that_is_used_elsewhere(norm, x, r, f):
+    """Nothing is kept of the product that cannot be part."""
+    product = r * 0.5
+    return of(norm, x * f + product), mx.tanh(product)
+
+
 @graph(**MULTIPLY)
 def a_product_added_twice(norm, x, r):
     product = x * 0.5

@@ -45,7 +45,6 @@ EXCLUDED = [
     Excluded("csrc/linear/tiles_plan.cpp:plan_tiles:*", _CHOICE, "cores"),
     Excluded("csrc/norm/persistent_loops.cpp:Cluster:*", _CHOICE),
     Excluded("csrc/patching/*:is_compiled_sum:*", "nothing else has this name", "!compiled"),
-    Excluded("csrc/patching/graph.cpp:of:first index", "where an entry is kept"),
     Excluded("csrc/norm/groups/plan.cpp:launch_held:*", _CHOICE, "few_registers"),
     Excluded("csrc/norm/groups/plan.cpp:launch_held:*", _CHOICE, "spec.activation =="),
     Excluded("csrc/norm/vjp_plan.cpp:fetches_next:*", _CHOICE),

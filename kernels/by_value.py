@@ -17,7 +17,7 @@ LAYOUTS = "layouts"  # those of a launch's rows: as many as it has
 
 _READ = {"int": "words_[{}]", "uint": "uint(words_[{}])", "float": "as_type<float>(words_[{}])"}
 _PARAMETER = re.compile(
-    rf"\s*constant const (int|uint|float)([&*]) (\w+)\s*\[\[buffer\({BUFFER}\)[^]]*\]\],(?: *//.*)?"
+    rf"\s*constant const (int|uint|float)([&*]) (\w+)\s*\[\[buffer\({BUFFER}\)[^]]*\]\],"
 )
 _HEAD = re.compile(r"\bvoid\s+\w+\(")
 

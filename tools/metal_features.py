@@ -3,6 +3,7 @@
 import re
 
 from metalsim.compiler import find_compiler, preprocess
+from msl.comments import without_comments
 from msl.declarations import ADDRESS_SPACES, read_attributes
 from msl.tokens import Tokens
 
@@ -208,7 +209,7 @@ def _constructs(words):
 
 def directives(text):
     """The preprocessor directives that a text uses before preprocessing."""
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL).replace("\\\n", " ")
+    text = without_comments(text).replace("\\\n", " ")
     found = {f"pragma {what}" for what in re.findall(r'_Pragma\(\s*"([^"]*)"\s*\)', text)}
     for directive, rest in re.findall(r"^[ \t]*#[ \t]*(\w+)([^\n]*)", text, re.MULTILINE):
         found.add(f"directive {directive.replace('ifndef', 'ifdef')}")

@@ -7,6 +7,7 @@
 #include <bit>
 #include <string_view>
 #include <typeinfo>
+#include <unordered_map>
 #include <utility>
 
 #include "csrc/common/outputs.h"
@@ -43,28 +44,20 @@ class TraitsByType {
 
  private:
   struct Known {
-    const std::type_info* type = nullptr; // of a primitive, or of our op
-    bool is_ours = false;
+    bool is_ours;
     Traits traits;
   };
 
+  // Of the type of a primitive, or of our op.
   const Known& known_by(
       const std::type_info& type,
       const mx::Primitive& primitive) {
-    auto slot = hash_of(reinterpret_cast<std::uintptr_t>(&type)) % kMost;
-    while (known_[slot].type && known_[slot].type != &type) {
-      slot = (slot + 1) % kMost;
+    auto found = known_.find(&type);
+    if (found == known_.end()) {
+      Known known{type == typeid(Node), traits_of(primitive, type)};
+      found = known_.emplace(&type, known).first;
     }
-    auto& known = known_[slot];
-    if (!known.type) {
-      if (++n_known_ > kMost / 2) { // of many extensions
-        known_ = {};
-        n_known_ = 0;
-        return known_by(type, primitive);
-      }
-      known = {&type, type == typeid(Node), traits_of(primitive, type)};
-    }
-    return known;
+    return found->second;
   }
 
   static Traits traits_of(
@@ -75,7 +68,7 @@ class TraitsByType {
       return std::ranges::find(names, name) != names.end();
     };
     bool both = is_one_of({"Add", "Multiply", "AsType"}) ||
-        dynamic_cast<const mx::Compiled*>(&primitive);
+        type == typeid(mx::Compiled);
     return {
         type == typeid(Norm) || is_mlx_norm(name)        ? Kind::Norm
             : type == typeid(NormRope) || name == "RoPE" ? Kind::Rope
@@ -87,9 +80,7 @@ class TraitsByType {
         is_reshape(name)};
   }
 
-  static constexpr size_t kMost = 256;
-  std::array<Known, kMost> known_;
-  size_t n_known_ = 0;
+  std::unordered_map<const std::type_info*, Known> known_;
 };
 
 // Of this thread; its address is looked up once a graph.

@@ -38,19 +38,21 @@ void plan_around(Graph& graph, const Prospects& prospects, bool joins = true);
 // ropes.cpp: one node in the place of a norm of heads, a transpose and a rope,
 // or of a layer's q and k of two each, if nothing else takes the norms, which
 // are returned.
-bool is_rope_of_norm(const array& rope);
+bool may_be_rope_of_norm(const array& rope);
 Arrays plan_ropes(Graph& graph, const CallOf& call_of);
 
-// side_by_side.cpp: one launch of up to four norms that are known to need none
-// of each other, as of a model's queries and keys or latents, with the numbers
-// that multiply their results; not those left out, which are part of others.
-// The nodes from which, after all that is planned, `x` is computed by one
-// operation after another, none of them a norm, whose other inputs are given;
-// the nearest first. Of two norms from one source neither needs the other.
+// side_by_side.cpp: the nodes from which, after all that is planned, `x` is
+// computed by one operation after another, none of them a norm, whose other
+// inputs are given; the nearest first. Of two norms from one source neither
+// needs the other.
 constexpr size_t kMostSources = 6;
 using Sources = mx::SmallVector<std::uintptr_t, kMostSources>;
 Sources sources_of(const Graph& graph, const array& x);
 bool share_source(const Sources& a, const Sources& b);
+
+// One launch of up to four norms that are known to need none of each other, as
+// of a model's queries and keys or latents, with the numbers that multiply
+// their results; not those left out, which are part of others.
 bool may_stand_side_by_side(const Graph& graph);
 void plan_side_by_side(
     Graph& graph,

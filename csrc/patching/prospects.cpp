@@ -65,10 +65,11 @@ Prospects prospects_of(const Graph& graph) {
   };
   // What is written, or becomes known by a plan, may be all else.
   bool written = any(Kind::Root, may_be_root);
-  bool ropes = written || any(Kind::Rope, is_rope_of_norm);
+  bool ropes = written || any(Kind::Rope, may_be_rope_of_norm);
   bool beside = ropes || !graph.all(Kind::GroupNorm).empty() ||
       may_stand_side_by_side(graph);
-  Prospects found{beside, beside, ropes, beside, {}};
+  Prospects found{
+      .any = beside, .holders = beside, .ropes = ropes, .beside = beside};
   found.sides.reserve(graph.all(Kind::Norm).size());
   for (const auto* a : graph.all(Kind::Norm)) {
     auto sides = sides_of(*a, graph);

@@ -166,16 +166,13 @@ bool are_alike(const RopeOfNorm& q, const RopeOfNorm& k) {
 
 // Whether neither is computed from the other.
 bool are_apart(const RopeOfNorm& q, const RopeOfNorm& k, const Graph& graph) {
-  const auto &a = q.call.inputs, &b = k.call.inputs;
-  auto is_there = [](const array& in) { return !is_pending(in); };
-  if (std::all_of(a.begin() + 1, a.end(), is_there) &&
-      std::all_of(b.begin() + 1, b.end(), is_there) &&
-      share_source(sources_of(graph, a[0]), sources_of(graph, b[0]))) {
-    return true; // as in a layer of a model
-  }
+  // As in a layer of a model: then neither x needs the other's rope.
+  bool shared = share_source(
+      sources_of(graph, q.call.inputs[0]), sources_of(graph, k.call.inputs[0]));
   auto is_free = [&](const RopeOfNorm& a, const RopeOfNorm& of) {
-    return std::ranges::all_of(a.call.inputs, [&](const array& in) {
-      return graph.is_independent(in, of.output);
+    const auto& in = a.call.inputs;
+    return std::all_of(in.begin() + shared, in.end(), [&](const array& input) {
+      return graph.is_independent(input, of.output);
     });
   };
   return is_free(q, k) && is_free(k, q);
@@ -298,7 +295,7 @@ class RopePass {
 
 } // namespace
 
-bool is_rope_of_norm(const array& rope) {
+bool may_be_rope_of_norm(const array& rope) {
   auto is_norm = [](const array& a) {
     return op_of<Norm>(a) || is_mlx_norm(name_of(a));
   };
